@@ -22,7 +22,7 @@ from svc.sqlite.kind import Connect
 
 _KEYS: Final = "SELECT key FROM session UNION SELECT key FROM message"
 _SESSIONS: Final = (
-    "SELECT number, listener, client_id, owner, key, content, incomplete, ended_by, ended, expiry, until, clean,"
+    "SELECT number, listener, client_id, owner, key, content, incomplete, ended, expiry, until, clean,"
     " opened, linked, renewed FROM session ORDER BY number"
 )
 _TOTALS: Final = "SELECT session, count(*), sum(size), min(stored), max(number) FROM message GROUP BY session"
@@ -57,8 +57,8 @@ def _loaded(connection: sqlite3.Connection, keys: BufferKeys) -> list[LoadedSess
         name = SessionKey(listener, client_id, owner)
         octets = keys.decrypt(key, content, session_row(number, name))
         found[number] = LoadedSession(read_session(number, name, octets, tuple(columns)))
-    for session, packet_id, message, receipt in connection.execute("SELECT * FROM received"):
-        found[session].received[packet_id] = ReceivedId(message, receipt)
+    for session, packet_id, message, owed, receipt in connection.execute("SELECT * FROM received"):
+        found[session].received[packet_id] = ReceivedId(message, bool(owed), receipt)
     for session, *totals in connection.execute(_TOTALS):
         loaded = found[session]
         loaded.messages, loaded.octets, loaded.oldest, loaded.last = totals

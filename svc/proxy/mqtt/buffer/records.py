@@ -46,18 +46,6 @@ class MessageState(IntEnum):
     RELEASED = 2
 
 
-@unique
-class ClientEnd(IntEnum):
-    """How the last connection of a client ended."""
-
-    #: It is open.
-    NONE = 0
-    #: By DISCONNECT without the will.
-    DISCONNECTED = 1
-    #: Without DISCONNECT, or by one that asks for the will.
-    LOST = 2
-
-
 @dataclass(slots=True)
 class BufferedMessage:
     """A message of a client on its way to the broker."""
@@ -97,7 +85,9 @@ class ReceivedId:
 
     #: The number of its message.
     number: int
-    #: The identifier of the receipt that was or will be sent with PUBREC; empty for none.
+    #: Whether PUBREC waits for that of the broker.
+    owed: bool = False
+    #: The identifier of the receipt that is sent with PUBREC; empty for none.
     receipt: str = ""
 
 
@@ -106,22 +96,21 @@ class BufferedSession:
     """The durable part of a session besides its messages."""
 
     key: SessionKey
-    #: With which the connection to the broker is opened; its clean start is the client's.
+    #: With which the connection to the broker is opened, without the will where it must not be published any more.
     connect: Connect
     #: That of a client which came before the end of the former connection was carried out at the broker.
     next: Connect | None = None
-    end: ClientEnd = ClientEnd.NONE
-    #: When the client's connection ended, in seconds since 1970 UTC.
+    #: When the client's last connection ended, in seconds since 1970 UTC; 0 while it is open.
     ended: float = 0.0
-    #: Seconds that the session outlives its connection, as the client asked; None is without limit.
+    #: Seconds that the session outlives that connection; None is without limit.
     expiry: int | None = 0
-    #: The number of the last message that belongs before ``next``.
+    #: The number of the last message that is forwarded before ``next``.
     until: int = 0
     #: Whether the broker's session is to begin anew with ``next``, or with ``connect`` where there is no next.
     clean: bool = False
     #: Whether the broker has a session, as far as is known.
     opened: bool = False
-    #: Whether there was a connection to the broker, whose loss publishes the will.
+    #: Whether there is a connection to the broker, whose loss publishes the will.
     linked: bool = False
     #: Whether the broker's session began anew and the client does not know.
     renewed: bool = False
@@ -211,7 +200,6 @@ def session_parameters(session: BufferedSession, *, encrypted: bool) -> Paramete
         *session.key,
         b"".join(packets),
         int(incomplete),
-        int(session.end),
         session.ended,
         session.expiry,
         session.until,
@@ -229,7 +217,7 @@ def session_row(number: int, key: SessionKey) -> bytes:
 
 def read_session(number: int, key: SessionKey, content: bytes, columns: tuple[Any, ...]) -> BufferedSession:
     """Make a session of its content and the other columns, or raise Unreadable."""
-    incomplete, end, ended, expiry, until, clean, opened, linked, renewed = columns
+    incomplete, ended, expiry, until, clean, opened, linked, renewed = columns
     packets = _read_connects(content)
     if not packets:
         raise Unreadable("its CONNECT is missing")
@@ -237,7 +225,6 @@ def read_session(number: int, key: SessionKey, content: bytes, columns: tuple[An
         key=key,
         connect=packets[0],
         next=packets[1] if len(packets) > 1 else None,
-        end=ClientEnd(end),
         ended=ended,
         expiry=expiry,
         until=until,

@@ -12,7 +12,7 @@ _MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         # ``content`` is one CONNECT, or two; ``key`` is the fingerprint of the key that encrypted it.
         "CREATE TABLE session ("
         " number INTEGER PRIMARY KEY, listener TEXT NOT NULL, client_id TEXT NOT NULL, owner TEXT NOT NULL,"
-        " incomplete INTEGER NOT NULL, ended_by INTEGER NOT NULL, ended REAL NOT NULL, expiry INTEGER,"
+        " incomplete INTEGER NOT NULL, ended REAL NOT NULL, expiry INTEGER,"
         " until INTEGER NOT NULL, clean INTEGER NOT NULL, opened INTEGER NOT NULL, linked INTEGER NOT NULL,"
         " renewed INTEGER NOT NULL, key BLOB, content BLOB NOT NULL, UNIQUE (listener, client_id, owner))",
         # ``content`` is topic, properties and payload as in PUBLISH of MQTT 5.0.
@@ -23,7 +23,8 @@ _MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE INDEX message_session ON message (session, number)",
         # QoS 2 messages of the client that were received and are not released.
         "CREATE TABLE received ("
-        " session INTEGER NOT NULL, packet_id INTEGER NOT NULL, message INTEGER NOT NULL, receipt TEXT NOT NULL,"
+        " session INTEGER NOT NULL, packet_id INTEGER NOT NULL, message INTEGER NOT NULL, owed INTEGER NOT NULL,"
+        " receipt TEXT NOT NULL,"
         " PRIMARY KEY (session, packet_id)) WITHOUT ROWID",
         "CREATE TABLE write_probe (id INTEGER PRIMARY KEY CHECK (id = 1), count INTEGER NOT NULL)",
         "INSERT INTO write_probe VALUES (1, 0)",

@@ -187,8 +187,9 @@ class MessageBuffer:
         self._record(Kind.MESSAGE_OVER, (message.number,))
 
     def received(self, session: BufferedSession, packet_id: int, received: ReceivedId) -> None:
-        """A QoS 2 message of the client was received, or its receipt is known."""
-        self._record(Kind.RECEIVED, (session.number, packet_id, received.number, received.receipt))
+        """A QoS 2 message of the client was received, or what is known of it changed."""
+        values = (session.number, packet_id, received.number, int(received.owed), received.receipt)
+        self._record(Kind.RECEIVED, values)
 
     def released(self, session: BufferedSession, packet_id: int) -> None:
         """The client released a QoS 2 message."""

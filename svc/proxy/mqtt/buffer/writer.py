@@ -19,11 +19,11 @@ _STATEMENTS: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.MESSAGE_CHANGED: ("UPDATE message SET state = ?2, upstream_id = ?3 WHERE number = ?1",),
     Kind.MESSAGE_OVER: ("DELETE FROM message WHERE number = ?",),
     Kind.SESSION: (
-        "INSERT OR REPLACE INTO session (number, listener, client_id, owner, content, incomplete, ended_by, ended,"
-        " expiry, until, clean, opened, linked, renewed, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO session (number, listener, client_id, owner, content, incomplete, ended,"
+        " expiry, until, clean, opened, linked, renewed, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     ),
     Kind.SESSION_OVER: ("DELETE FROM session WHERE number = ?", "DELETE FROM received WHERE session = ?"),
-    Kind.RECEIVED: ("INSERT OR REPLACE INTO received VALUES (?, ?, ?, ?)",),
+    Kind.RECEIVED: ("INSERT OR REPLACE INTO received VALUES (?, ?, ?, ?, ?)",),
     Kind.RELEASED: ("DELETE FROM received WHERE session = ? AND packet_id = ?",),
     Kind.ALL_RELEASED: ("DELETE FROM received WHERE session = ?",),
 }

@@ -16,7 +16,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.proxy.mqtt.buffer.keys import Unreadable
 from svc.proxy.mqtt.buffer.records import (
     BufferedMessage,
-    ClientEnd,
     Kind,
     MessageState,
     ReceivedId,
@@ -70,7 +69,7 @@ class RestartTests(BufferCase):
     def test_everything_durable_is_found(self) -> None:
         """Sessions, their messages in order, states and packet identifiers survive; what was not written is gone."""
         owner = session(connect=Connect("c", Version.V311, False, 30, WILL))
-        owner.end, owner.ended, owner.expiry, owner.until = ClientEnd.LOST, NOW, 60, 7
+        owner.ended, owner.expiry, owner.until = NOW, 60, 7
         owner.clean = owner.opened = owner.linked = owner.renewed = True
         owner.next = Connect("c", properties=Properties(session_expiry=9))
         self.buffer.session(owner)
@@ -78,7 +77,7 @@ class RestartTests(BufferCase):
         sent = [message(b"1", 2, packet_id=5, properties=properties), message(b"2", 1, packet_id=6, relayed=True)]
         for each in sent:
             self.buffer.store(owner, each)
-        self.buffer.received(owner, 5, ReceivedId(sent[0].number, "receipt"))
+        self.buffer.received(owner, 5, ReceivedId(sent[0].number, True, "receipt"))
         self.opened.settle()
         sent[0].state, sent[0].upstream_id = MessageState.RELEASED, 9
         self.buffer.changed(sent[0])
@@ -88,7 +87,7 @@ class RestartTests(BufferCase):
         [found] = self.opened.begin()
         found.session.connect.will.properties = WILL.properties  # type: ignore[union-attr]
         self.assertEqual(owner, found.session)
-        self.assertEqual({5: ReceivedId(1, "receipt")}, found.received)
+        self.assertEqual({5: ReceivedId(1, True, "receipt")}, found.received)
         self.assertEqual((2, sum(each.size for each in sent), NOW, 2), (found.messages, found.octets, found.oldest, 2))
         self.assertEqual(found.octets, self.buffer.octets)
         self.assertEqual(sent, self.opened.result(self.buffer.page(found.session, 0)))
@@ -342,10 +341,9 @@ class OpeningTests(SynchronousTestCase):
     def test_contradictory(self) -> None:
         """Rows that this program does not write stop the start and change nothing."""
         for statement in (
-            "INSERT INTO received VALUES (77, 1, 1, '')",
+            "INSERT INTO received VALUES (77, 1, 1, 0, '')",
             "UPDATE session SET content = x'00'",
             "UPDATE session SET content = x''",
-            "UPDATE session SET ended_by = 9",
             "UPDATE session SET content = substr(content, 1, 5)",
         ):
             opened = OpenedBuffer(self.mktemp())
@@ -396,7 +394,7 @@ class ValueTests(SynchronousTestCase):
         with contextlib.suppress(Unreadable):
             read_message(octets, (1, 1, 0, 1, 0, NOW, 0, 0))
         with contextlib.suppress(Unreadable):
-            read_session(1, SessionKey("l", "c", OWNER), octets, (0, 0, 0.0, 0, 0, 0, 0, 0, 0))
+            read_session(1, SessionKey("l", "c", OWNER), octets, (0, 0.0, 0, 0, 0, 0, 0, 0))
 
     def test_expiry(self) -> None:
         """A message expires when its interval has passed, not before; one without an interval never."""

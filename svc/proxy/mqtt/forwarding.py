@@ -1,0 +1,1156 @@
+"""
+One session of store-and-forward (``ack: middleware``): messages of the client are stored, acknowledged and forwarded.
+
+A state machine without I/O and clock: it is told what happened and when, changes the store, and acts through
+:class:`ForwarderLinks`. What was stored is sent in order, each message once it is durable with its packet identifier,
+so that a restart repeats it under the same one. The rules are in docs/decisions/0054-store-and-forward.md.
+
+Two connections of the client may be concerned at a time: while messages of the former wait, the end of its connection
+is not carried out at the broker, and the CONNECT of the next one waits (``BufferedSession.next``).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from functools import partial
+from typing import Final, Literal, NamedTuple, Protocol
+
+from svc.proxy.mqtt.buffer.records import BufferedMessage, BufferedSession, LoadedSession, MessageState, ReceivedId
+from svc.proxy.mqtt.buffer.store import PAGE_OCTETS, BufferLimits
+from svc.proxy.mqtt.window import Flight, RelayedRequest, UpstreamWindow
+from svc.wire.mqtt import (
+    NO_PROPERTIES,
+    Acknowledgement,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Publish,
+    ReasonCode,
+    ReturnCode,
+    Suback,
+    Subscribe,
+    Unsuback,
+    Unsubscribe,
+    Version,
+    encode,
+)
+
+AckSource = Literal["middleware", "upstream"]
+#: Why a message was not accepted.
+RefusalCause = Literal["octets", "messages", "age", "store"]
+#: Why an accepted message was not forwarded.
+DropCause = Literal["expired", "rejected", "too_large", "link_lost"]
+
+_NO_LIMIT: Final = 0xFFFFFFFF
+#: What the client learns of the broker's CONNACK; the rest concerns the broker's connection alone.
+_RELAYED_PROPERTIES: Final = (
+    "maximum_qos",
+    "retain_available",
+    "maximum_packet_size",
+    "wildcard_subscription_available",
+    "subscription_identifier_available",
+    "shared_subscription_available",
+    "response_information",
+    "reason_string",
+    "user",
+)
+
+
+class Moment(NamedTuple):
+    """A time by both clocks."""
+
+    #: Monotonic.
+    seconds: float
+    #: Since 1970 UTC.
+    wall: float
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayBackoff:
+    """
+    Pauses before connections to the broker: full jitter below an exponential bound.
+
+    Args:
+        first: the bound in seconds after the first failure.
+        longest: the highest bound.
+        budget: failures in a row after which the longest pause is made each time, and which are reported together.
+    """
+
+    first: float = 0.5
+    longest: float = 60.0
+    budget: int = 12
+
+    def pause(self, failures: int, random: float) -> float:
+        """The seconds after so many failures in a row, at least 1, for a random number from 0 to 1."""
+        if failures >= self.budget:
+            return self.longest
+        return random * min(self.longest, self.first * 2.0 ** min(failures - 1, 16))
+
+
+@dataclass(frozen=True, slots=True)
+class ForwarderLimits:
+    """
+    Limits and times of a session.
+
+    Args:
+        in_flight: messages that are sent to the broker and not complete.
+        receive_maximum: messages with QoS above 0 of the client that are not complete.
+        requests: SUBSCRIBE and UNSUBSCRIBE that wait for the broker.
+        unacknowledged: octets of messages that wait for the disk before the client is not read any more.
+        connack: seconds that CONNACK waits for that of the broker.
+        keep_alive: towards the broker, in seconds.
+        session_expiry: seconds that the broker keeps the session while messages are on their way; also how long a
+            session without limit is remembered.
+        backoff: between connections to the broker.
+        when_full: whether a client of MQTT 3.1.1 is closed where a message is refused, or the newest message ignored.
+    """
+
+    in_flight: int = 64
+    receive_maximum: int = 1024
+    requests: int = 32
+    unacknowledged: int = 1024 * 1024
+    connack: float = 2.0
+    keep_alive: int = 60
+    session_expiry: int = 7 * 86400
+    backoff: ReplayBackoff = ReplayBackoff()
+    when_full: Literal["refuse", "newest"] = "refuse"
+
+
+class ForwarderStore(Protocol):
+    """The buffer; implemented by :class:`svc.proxy.mqtt.buffer.store.MessageBuffer`, which documents it."""
+
+    limits: BufferLimits
+
+    @property
+    def accepting(self) -> bool: ...
+
+    @property
+    def octets(self) -> int: ...
+
+    @property
+    def full(self) -> bool: ...
+
+    def when_durable(self, then: Callable[[], None]) -> None: ...
+
+    def session(self, session: BufferedSession) -> None: ...
+
+    def forget(self, session: BufferedSession) -> None: ...
+
+    def store(self, session: BufferedSession, message: BufferedMessage) -> None: ...
+
+    def changed(self, message: BufferedMessage) -> None: ...
+
+    def remove(self, message: BufferedMessage) -> None: ...
+
+    def received(self, session: BufferedSession, packet_id: int, received: ReceivedId) -> None: ...
+
+    def released(self, session: BufferedSession, packet_id: int) -> None: ...
+
+    def all_released(self, session: BufferedSession) -> None: ...
+
+
+class ForwarderLinks(Protocol):
+    """What a forwarder acts on; no method may call the forwarder back before it returns."""
+
+    def connect_upstream(self, connect: Connect) -> None:
+        """Open a connection to the broker and send CONNECT."""
+
+    def send_upstream(self, packet: Packet) -> None:
+        """Send a packet to the broker."""
+
+    def close_upstream(self, last: Disconnect | None) -> None:
+        """Send the last packet and close, or abort the connection, open or not; nothing is reported of it any more."""
+
+    def send_client(self, packet: Packet) -> None:
+        """Send a packet to the client; CONNACK without what the listener itself limits or assigns."""
+
+    def acknowledge(self, packet: Acknowledgement, source: AckSource, receipt: str) -> None:
+        """
+        Send PUBACK or PUBREC to the client, with its receipt, which is made first where one is due and there is none.
+
+        The identifier of a receipt for PUBREC is passed to :meth:`Forwarder.receipt_made` before.
+        """
+
+    def close_client(self, last: Connack | Disconnect | None) -> None:
+        """Send the last packet, where the version has it, and close; nothing is reported of it any more."""
+
+    def read_page(self, after: int) -> None:
+        """Read a page of messages for :meth:`Forwarder.got_page` or :meth:`Forwarder.page_failed`."""
+
+    def wake_at(self, seconds: float | None) -> None:
+        """Call :meth:`Forwarder.wake` at this monotonic time, and not at an earlier one that was given before."""
+
+    def ended(self) -> None:
+        """The session is forgotten; this forwarder is not used any more."""
+
+
+class ForwarderObserver(Protocol):
+    """Receives reports on sessions."""
+
+    def queued(self, change: int) -> None:
+        """So many messages more are in the buffer; fewer where it is negative."""
+
+    def stored(self) -> None:
+        """A message is durable."""
+
+    def acked(self, source: AckSource) -> None:
+        """PUBACK or PUBREC was sent to a client, with success."""
+
+    def refused(self, cause: RefusalCause) -> None:
+        """A message was not accepted."""
+
+    def dropped(self, cause: DropCause, code: int) -> None:
+        """A message was accepted and will not be forwarded; ``code`` is the broker's, 0 where it has none."""
+
+    def reconnected(self, success: bool) -> None:
+        """Another connection to the broker was tried."""
+
+    def connack_rejected(self, code: int) -> None:
+        """The broker refused CONNECT."""
+
+    def replay_failed(self) -> None:
+        """The budget of the backoff is used up."""
+
+    def session_lost(self, resent: int) -> None:
+        """The broker lost the session; so many messages that were on their way are sent anew."""
+
+    def credentials_missing(self) -> None:
+        """Messages wait for their client, whose password was not stored."""
+
+
+class _Link(Enum):
+    """The connection to the broker."""
+
+    DOWN = auto()
+    CONNECTING = auto()
+    #: Nothing is sent before the operations until CONNACK are durable.
+    OPENED = auto()
+    READY = auto()
+
+
+class Forwarder:
+    """
+    The session of one client identifier at one listener.
+
+    Methods are called in the order of what happens, with the time.
+
+    Args:
+        loaded: the session; a new one has no number.
+        store: the buffer.
+        links: the connections.
+        observer: receives reports.
+        limits: limits and times.
+        relays: whether a topic is acknowledged only when the broker did.
+        random: returns numbers from 0 to 1, for the backoff.
+    """
+
+    def __init__(
+        self,
+        loaded: LoadedSession,
+        store: ForwarderStore,
+        links: ForwarderLinks,
+        observer: ForwarderObserver,
+        limits: ForwarderLimits,
+        *,
+        relays: Callable[[str], bool],
+        random: Callable[[], float],
+    ) -> None:
+        self.session: Final = loaded.session
+        self._v5 = loaded.session.connect.version is Version.V5
+        self._store = store
+        self._links = links
+        self._observer = observer
+        self._limits = limits
+        self._relays = relays
+        self._random = random
+        self._now = Moment(0.0, 0.0)
+        # Messages: all of this session; in memory and not sent; the last one in memory, durable, and stored.
+        self._messages, self._octets, self._oldest = loaded.messages, loaded.octets, loaded.oldest
+        self._queue: deque[BufferedMessage] = deque()
+        self._queue_octets = 0
+        self._cursor, self._durable, self._last = 0, loaded.last, loaded.last
+        self._reading, self._read_until = False, 0
+        self._read_at: float | None = None
+        # Until the messages that a former process sent are known, no packet identifier is free.
+        self._recovering = loaded.messages > 0
+        # Numbers of messages that are not durable, and their octets; how many of them have no packet identifier yet,
+        # and how many have QoS 1 and are acknowledged then.
+        self._pending: deque[int] = deque()
+        self._pending_octets = self._pending_queued = self._pending_acks = 0
+        # Messages with QoS 0 whose removal is not durable, so that they are not sent yet.
+        self._leaving = 0
+        # The client: the number of its connection or 0, and whether it got CONNACK.
+        self._client = self._clients = 0
+        self._connected = False
+        # Whether the session was there before this connection.
+        self._resumed = False
+        self._held: deque[Packet] = deque()
+        self._connack_at: float | None = None
+        self._received = loaded.received
+        # Messages with QoS 1 that the client sees acknowledged by the broker, by its packet identifiers.
+        self._owed: dict[int, int] = {}
+        self._owed_after = 0
+        self._requests: deque[RelayedRequest] = deque()
+        # The broker.
+        self._window = UpstreamWindow(limits.in_flight)
+        self._link = _Link.DOWN
+        self._link_number = 0
+        self._linked_before = loaded.session.opened
+        self._capabilities = NO_PROPERTIES
+        # Whether the connection only removes the broker's session: for good, or before a new one.
+        self._removing = self._wiping = False
+        self._given_up = self._missing_reported = False
+        self._failures = 0
+        self._retry_at: float | None = None
+        self._ping_at: float | None = None
+        self._ping_every = 0.0
+        self._pinged = False
+        self._idle_until: float | None = None
+        self._wake_at: float | None = None
+        self._over = False
+
+    # State for the caller.
+
+    @property
+    def has_client(self) -> bool:
+        """Whether a client is connected."""
+        return bool(self._client)
+
+    @property
+    def busy(self) -> bool:
+        """
+        Whether the client should not be read: so much waits for the disk, or CONNACK was not sent.
+
+        It changes when the store reports something as durable, and with CONNACK.
+        """
+        return self._pending_octets >= self._limits.unacknowledged or (self._client > 0 and not self._connected)
+
+    @property
+    def queued(self) -> int:
+        """Messages in the buffer."""
+        return self._messages
+
+    def start(self, now: Moment) -> None:
+        """Forward what a former process left; called first for a session that was loaded."""
+        self._now = now
+        session = self.session
+        session.ended = session.ended or now.wall
+        if session.linked:
+            # The broker noticed the end of that process.
+            session.connect, session.linked = replace(session.connect, will=None), False
+        self._store.session(session)
+        self._read()
+        self._advance()
+
+    # The client.
+
+    def client_connected(self, connect: Connect, now: Moment) -> None:
+        """
+        A client sent CONNECT; ``client_id`` is not empty, and one before it was reported lost.
+
+        The first packet for it is CONNACK.
+        """
+        self._now = now
+        session, store = self.session, self._store
+        self._clients += 1
+        self._client = self._clients
+        self._resumed = session.number > 0 and not connect.clean_start
+        refusal = self._connect_refusal(connect)
+        if refusal is not None:
+            self._client = 0
+            self._links.close_client(Connack(code=refusal))
+            if not session.number:
+                self._end()
+            return
+        self._v5 = connect.version is Version.V5
+        if connect.clean_start:
+            self._begin_anew()
+        self._take_connect(connect)
+        session.ended, session.expiry, session.incomplete = 0.0, _expiry(connect), False
+        store.session(session)
+        self._connack_at = now.seconds + self._limits.connack
+        self._given_up = self._removing = False
+        if self._link is _Link.DOWN:
+            self._retry_at = None
+        self._advance()
+
+    def client_packet(self, packet: Packet, now: Moment) -> None:
+        """A client sent a packet other than CONNECT, AUTH and DISCONNECT; its topic alias is resolved."""
+        self._now = now
+        if not self._client:
+            return
+        if not self._connected:
+            # MQTT 5.0 allows packets before CONNACK (section 3.1.4).
+            self._held.append(packet)
+        elif isinstance(packet, Publish):
+            self._got_publish(packet)
+        elif isinstance(packet, Acknowledgement):
+            if packet.type is PacketType.PUBREL:
+                self._got_client_release(packet.packet_id)
+            elif self._link is _Link.READY and self.session.next is None:
+                self._links.send_upstream(packet)
+        elif isinstance(packet, (Subscribe, Unsubscribe)):
+            self._got_request(packet)
+        elif isinstance(packet, Pingreq):
+            self._links.send_client(Pingresp())
+
+    def client_disconnected(self, packet: Disconnect, now: Moment) -> None:
+        """The client sent DISCONNECT and was closed."""
+        expiry = packet.properties.session_expiry
+        # It must not become another than 0 (section 3.14.2.2.2).
+        if expiry is not None and self.session.expiry != 0:
+            self.session.expiry = _limited(expiry)
+        self._client_gone(now, will=packet.code == ReasonCode.DISCONNECT_WITH_WILL)
+
+    def client_lost(self, now: Moment) -> None:
+        """The client's connection ended in another way, or was closed for any reason; its will is published."""
+        self._client_gone(now, will=True)
+
+    def receipt_made(self, packet_id: int, receipt: str) -> None:
+        """The receipt of a QoS 2 message is made; it is durable when the store reports all so far as durable."""
+        received = self._received.get(packet_id)
+        if received is not None:
+            received.receipt = receipt
+            self._store.received(self.session, packet_id, received)
+
+    # The broker.
+
+    def upstream_connected(self, connack: Connack, now: Moment) -> None:
+        """The broker sent CONNACK; where it refuses, the connection is closed."""
+        self._now = now
+        if self._link is not _Link.CONNECTING:
+            return
+        if connack.code:
+            self._rejected(connack)
+            return
+        self._report_attempt(success=True)
+        if self._removing or self._wiping:
+            self._removed()
+            return
+        session = self.session
+        anew = session.clean and session.next is None
+        if anew and connack.session_present:
+            # MQTT 3.1.1 cannot begin anew a session that outlives its connection.
+            self._close_link(Disconnect())
+            self._wiping = True
+        else:
+            self._open_link(connack, anew=anew)
+        self._advance()
+
+    def upstream_packet(self, packet: Packet, now: Moment) -> None:
+        """The broker sent a packet other than CONNACK."""
+        self._now = now
+        if self._link not in (_Link.OPENED, _Link.READY):
+            return
+        self._failures = 0
+        if isinstance(packet, Acknowledgement) and packet.type is not PacketType.PUBREL:
+            self._got_answer(packet)
+        elif isinstance(packet, (Publish, Acknowledgement)):
+            # Without its client a delivery stays unanswered, and is repeated on the next connection.
+            if self._connected and self.session.next is None:
+                self._links.send_client(packet)
+        elif isinstance(packet, (Suback, Unsuback)):
+            request = self._window.requests.pop(packet.packet_id, None)
+            if request is not None and self._connected:
+                self._links.send_client(replace(packet, packet_id=request.packet.packet_id))
+        elif isinstance(packet, Pingresp):
+            self._pinged = False
+        else:
+            self._fail_link()
+        self._advance()
+
+    def upstream_lost(self, now: Moment) -> None:
+        """The connection to the broker could not be opened, or ended."""
+        self._now = now
+        if self._link is not _Link.DOWN:
+            self._lose_link()
+            self._advance()
+
+    # The store and the time.
+
+    def got_page(self, messages: Sequence[BufferedMessage], now: Moment) -> None:
+        """The page that was asked for was read; it is empty where there is nothing more."""
+        self._now = now
+        self._reading = False
+        recovered = not messages
+        for message in messages:
+            self._cursor = message.number
+            if message.relayed and message.qos == 1:
+                self._owed[message.packet_id] = message.number
+            if message.state is MessageState.STORED:
+                recovered = True
+                self._enqueue(message)
+            else:
+                self._window.restore(message)
+        if not messages:
+            self._cursor = max(self._cursor, self._read_until)
+        self._recovering = self._recovering and not recovered and self._cursor < self._durable
+        self._read()
+        self._advance()
+
+    def page_failed(self, now: Moment) -> None:
+        """The page could not be read; it is tried again later."""
+        self._now = now
+        self._reading = False
+        self._read_at = now.seconds + self._limits.backoff.longest
+        self._update_wake()
+
+    def wake(self, now: Moment) -> None:
+        """The time of ``wake_at`` has come; harmless before."""
+        self._now = now
+        if self._connack_at is not None and now.seconds >= self._connack_at:
+            self._answer_connect(self._resumed, NO_PROPERTIES)
+        if self._retry_at is not None and now.seconds >= self._retry_at:
+            self._retry_at = None
+        if self._read_at is not None and now.seconds >= self._read_at:
+            self._read_at = None
+            self._read()
+        if self._ping_at is not None and now.seconds >= self._ping_at:
+            self._ping()
+        self._advance()
+
+    # The client, continued.
+
+    def _connect_refusal(self, connect: Connect) -> int | None:
+        """The code with which CONNECT is refused."""
+        v5 = connect.version is Version.V5
+        if connect.properties.authentication_method is not None:
+            return ReasonCode.BAD_AUTHENTICATION_METHOD
+        if self.session.number or (self._store.accepting and not self._store.full):
+            return None
+        if not v5:
+            return ReturnCode.SERVER_UNAVAILABLE
+        return ReasonCode.QUOTA_EXCEEDED if self._store.full else ReasonCode.SERVER_UNAVAILABLE
+
+    def _begin_anew(self) -> None:
+        """The client begins a session without what the former one knew."""
+        if self._received:
+            self._received.clear()
+            self._store.all_released(self.session)
+        self._owed.clear()
+        self._owed_after = self._last
+        self.session.renewed = False
+
+    def _take_connect(self, connect: Connect) -> None:
+        """Open the next connection to the broker with this CONNECT, at once or when the former one is finished."""
+        session = self.session
+        if self._link is _Link.CONNECTING:
+            self._close_link(None)
+        waits = self._unfinished(self._last) and (connect.clean_start or session.next is not None)
+        if self._link is not _Link.DOWN or waits:
+            if session.next is None:
+                session.until = self._last
+            session.next = connect
+        else:
+            # The will of a connection that the broker never saw is not published.
+            session.connect, session.next, session.until = connect, None, 0
+        session.clean = session.clean or connect.clean_start
+
+    def _client_gone(self, now: Moment, *, will: bool) -> None:
+        self._now = now
+        if not self._client:
+            return
+        self._client, self._connected, self._connack_at = 0, False, None
+        self._held.clear()
+        self._requests.clear()
+        session = self.session
+        if not will and session.next is not None:
+            session.next = replace(session.next, will=None)
+        elif not will:
+            session.connect = replace(session.connect, will=None)
+        session.ended = now.wall
+        self._store.session(session)
+        self._advance()
+
+    def _close_client(self, code: ReasonCode) -> None:
+        self._links.close_client(Disconnect(code) if self._v5 else None)
+        self._client_gone(self._now, will=True)
+
+    def _answer_connect(self, present: bool, granted: Properties) -> None:
+        """Send CONNACK, with what the broker ``granted`` where it did already."""
+        if not self._client or self._connected:
+            return
+        session, properties = self.session, NO_PROPERTIES
+        if self._v5:
+            members = {name: getattr(granted, name) for name in _RELAYED_PROPERTIES}
+            if (granted.session_expiry or 0) < (_NO_LIMIT if session.expiry is None else session.expiry):
+                members["session_expiry"] = granted.session_expiry
+            properties = Properties(**members)
+        present = present and not session.renewed
+        if session.renewed:
+            session.renewed = False
+            self._store.session(session)
+        self._connected, self._connack_at = True, None
+        self._links.send_client(Connack(present, 0, properties))
+        while self._held and self._connected:
+            self.client_packet(self._held.popleft(), self._now)
+
+    def _got_publish(self, packet: Publish) -> None:
+        if packet.qos and self._repeated(packet):
+            return
+        unfinished = len(self._received) + len(self._owed) + self._pending_acks
+        if packet.qos and self._v5 and unfinished >= self._limits.receive_maximum:
+            self._close_client(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+            return
+        properties = packet.properties
+        if properties.topic_alias is not None:
+            properties = properties.replace(topic_alias=None)
+        relayed = packet.qos > 0 and self._relays(packet.topic)
+        message = BufferedMessage(
+            packet.topic,
+            packet.payload,
+            packet.qos,
+            packet.retain,
+            properties,
+            packet.packet_id,
+            relayed,
+            self._now.wall,
+        )
+        if not packet.qos and self._ready and self._all_sent:
+            self._window.ready([Flight(message)])
+            self._flush()
+        elif (cause := self._refusal(message)) is not None:
+            self._refuse(packet, cause)
+        else:
+            self._keep(message)
+
+    def _repeated(self, packet: Publish) -> bool:
+        """Whether the message of a PUBLISH is stored; it is acknowledged again, unless that is still to come."""
+        if packet.qos == 1:
+            return packet.dup and packet.packet_id in self._owed
+        received = self._received.get(packet.packet_id)
+        if received is None:
+            return False
+        if not received.owed:
+            again = partial(self._acknowledge, PacketType.PUBREC, packet.packet_id, 0, "middleware", self._client)
+            self._store.when_durable(again)
+        return True
+
+    def _refusal(self, message: BufferedMessage) -> RefusalCause | None:
+        store, limits = self._store, self._store.limits
+        if not store.accepting:
+            return "store"
+        if max(store.octets - limits.octets, self._octets - limits.session_octets) + message.size > 0:
+            return "octets"
+        unreleased = len(self._received) if message.qos == 2 else 0
+        if self._messages >= limits.session_messages or unreleased >= self._limits.receive_maximum:
+            return "messages"
+        if self._messages and self._now.wall - self._oldest >= limits.session_age:
+            return "age"
+        return None
+
+    def _refuse(self, packet: Publish, cause: RefusalCause) -> None:
+        self._observer.refused(cause)
+        if not packet.qos:
+            return
+        if self._v5:
+            kind: Literal[PacketType.PUBACK, PacketType.PUBREC]
+            kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
+            self._links.send_client(Acknowledgement(kind, packet.packet_id, ReasonCode.QUOTA_EXCEEDED))
+        elif self._limits.when_full == "refuse":
+            # Only a lost connection makes a client of MQTT 3.1.1 send a message again.
+            self._close_client(ReasonCode.QUOTA_EXCEEDED)
+
+    def _keep(self, message: BufferedMessage) -> None:
+        """Store a message; where nothing is before it, it has its packet identifier from the beginning."""
+        store, window = self._store, self._window
+        in_memory = self._cursor == self._last and self._queue_octets < PAGE_OCTETS
+        flight = None
+        if message.qos and in_memory and self._ready and not self._queue and not self._pending_queued and window.room:
+            flight = window.take(message)
+        if not self._messages:
+            self._oldest = message.stored
+        store.store(self.session, message)
+        self._messages += 1
+        self._octets += message.size
+        self._observer.queued(1)
+        self._last = message.number
+        if in_memory:
+            self._cursor = message.number
+        if message.qos == 2:
+            received = self._received[message.packet_id] = ReceivedId(message.number, message.relayed)
+            store.received(self.session, message.packet_id, received)
+        elif message.relayed:
+            self._owed[message.packet_id] = message.number
+        self._pending.append(message.number)
+        self._pending_octets += message.size
+        self._pending_queued += flight is None
+        self._pending_acks += message.qos == 1 and not message.relayed
+        store.when_durable(partial(self._stored, message, flight, in_memory, self._link_number, self._client))
+
+    def _stored(self, message: BufferedMessage, flight: Flight | None, in_memory: bool, link: int, client: int) -> None:
+        self._pending.popleft()
+        self._pending_octets -= message.size
+        self._pending_queued -= flight is None
+        self._pending_acks -= message.qos == 1 and not message.relayed
+        self._durable = message.number
+        self._observer.stored()
+        if message.qos and not message.relayed:
+            kind = PacketType.PUBACK if message.qos == 1 else PacketType.PUBREC
+            self._acknowledge(kind, message.packet_id, 0, "middleware", client)
+        if flight is None and in_memory:
+            self._enqueue(message)
+        elif flight is not None and link == self._link_number:
+            self._window.ready([flight])
+            self._flush()
+        self._read()
+        self._advance()
+
+    def _acknowledge(self, kind: PacketType, packet_id: int, code: int, source: AckSource, client: int) -> None:
+        """Acknowledge on the connection of the message, or not at all."""
+        if not self._connected or client != self._client:
+            return
+        received = self._received.get(packet_id) if kind is PacketType.PUBREC else None
+        if code < ReasonCode.UNSPECIFIED_ERROR:
+            self._observer.acked(source)
+        packet = Acknowledgement(kind, packet_id, code)  # type: ignore[arg-type]
+        self._links.acknowledge(packet, source, "" if received is None else received.receipt)
+
+    def _got_client_release(self, packet_id: int) -> None:
+        """PUBREL: a repeated identifier means another message from now on, so PUBCOMP waits for the disk."""
+        if self._received.pop(packet_id, None) is None:
+            code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else ReasonCode.SUCCESS
+            self._links.send_client(Acknowledgement(PacketType.PUBCOMP, packet_id, code))
+            return
+        self._store.released(self.session, packet_id)
+        client = self._client
+
+        def complete() -> None:
+            if client == self._client:
+                self._links.send_client(Acknowledgement(PacketType.PUBCOMP, packet_id))
+
+        self._store.when_durable(complete)
+
+    def _got_request(self, packet: Subscribe | Unsubscribe) -> None:
+        if len(self._requests) + len(self._window.requests) >= self._limits.requests:
+            self._close_client(ReasonCode.QUOTA_EXCEEDED)
+            return
+        self._requests.append(RelayedRequest(packet))
+        self._send_requests()
+
+    # Messages on their way to the broker.
+
+    @property
+    def _ready(self) -> bool:
+        """Whether messages of the client's connection can be sent."""
+        return self._link is _Link.READY and self.session.next is None
+
+    @property
+    def _all_sent(self) -> bool:
+        """Whether every message was sent, so that another one is sent behind them."""
+        waiting = self._messages - len(self._window.flights) or self._pending or self._leaving
+        return not waiting and self._window.idle
+
+    def _unfinished(self, until: int) -> bool:
+        """Whether a message up to this number is not complete at the broker."""
+        if self._leaving or self._cursor < min(until, self._last):
+            return True
+        first = [flight.message.number for flight in [*self._window.flights.values()][:1]]
+        first += [message.number for message in [*self._queue][:1]] + [*self._pending][:1]
+        return bool(first) and min(first) <= until
+
+    def _enqueue(self, message: BufferedMessage) -> None:
+        self._queue.append(message)
+        self._queue_octets += message.size
+
+    def _read(self) -> None:
+        """Read more messages where few are in memory and the disk has some."""
+        if self._reading or self._read_at is not None or self._cursor >= self._durable:
+            return
+        if self._queue_octets < PAGE_OCTETS:
+            self._reading, self._read_until = True, self._durable
+            self._links.read_page(self._cursor)
+
+    def _fill(self) -> None:
+        """Give messages their identifiers, as many as may be in flight; they are sent when these are durable."""
+        if self._link is not _Link.READY:
+            return
+        session, batch = self.session, []
+        while self._queue and (session.next is None or self._queue[0].number <= session.until):
+            message = self._queue[0]
+            expired = message.expired(self._now.wall)
+            if message.qos and not expired and not self._window.room:
+                break
+            self._queue.popleft()
+            self._queue_octets -= message.size
+            if expired:
+                self._drop(message, "expired")
+            elif message.qos:
+                batch.append(self._window.take(message))
+                self._store.changed(message)
+            else:
+                # At most once: it is removed before it is sent.
+                batch.append(Flight(message))
+                self._finish(message)
+                self._leaving += 1
+        if batch:
+            self._store.when_durable(partial(self._batch_durable, batch, self._link_number))
+        self._read()
+
+    def _batch_durable(self, batch: list[Flight], link: int) -> None:
+        leaving = sum(not flight.message.qos for flight in batch)
+        self._leaving -= leaving
+        if link == self._link_number:
+            self._window.ready(batch)
+            self._flush()
+        else:
+            # The others are sent on the next connection.
+            for _flight in range(leaving):
+                self._observer.dropped("link_lost", 0)
+        self._advance()
+
+    def _flush(self) -> None:
+        """Send what the Receive Maximum allows."""
+        while (flight := self._window.next_to_send()) is not None:
+            message, packet = flight.message, self._publish_packet(flight)
+            limit = self._capabilities.maximum_packet_size
+            if limit is not None and len(encode(packet, Version.V5, "client")) > limit:
+                self._window.answered(message.upstream_id)
+                self._observer.dropped("too_large", ReasonCode.PACKET_TOO_LARGE)
+                if message.qos:
+                    self._finish(message)
+                    self._answered(message, ReasonCode.QUOTA_EXCEEDED)
+                continue
+            flight.sent, flight.qos = True, packet.qos
+            self._links.send_upstream(packet)
+            if message.qos and not packet.qos:
+                self._window.answered(message.upstream_id)
+                self._finish(message)
+                self._answered(message, ReasonCode.SUCCESS)
+
+    def _publish_packet(self, flight: Flight) -> Publish:
+        """PUBLISH as the broker accepts it, with the rest of its expiry interval [MQTT-3.3.2-6]."""
+        message, capabilities = flight.message, self._capabilities
+        properties = message.properties
+        if properties.message_expiry is not None:
+            waited = max(0, int(self._now.wall - message.stored))
+            properties = properties.replace(message_expiry=max(0, properties.message_expiry - waited))
+        qos = message.qos
+        if capabilities.maximum_qos == 1 and qos == 2:
+            qos = 1
+        elif capabilities.maximum_qos == 0:
+            qos = 0
+        retain = message.retain and capabilities.retain_available != 0
+        packet_id = message.upstream_id if qos else 0
+        return Publish(message.topic, message.payload, qos, retain, flight.sent and qos > 0, packet_id, properties)
+
+    def _got_answer(self, packet: Acknowledgement) -> None:
+        """PUBACK, PUBREC or PUBCOMP of the broker; one that does not belong there ends the connection."""
+        flight = self._window.flights.get(packet.packet_id)
+        released = flight is not None and flight.message.state is MessageState.RELEASED
+        if packet.type is PacketType.PUBREC:
+            self._got_pubrec(packet, flight, released=released)
+        elif flight is not None and released == (packet.type is PacketType.PUBCOMP) and (released or flight.qos == 1):
+            self._window.answered(packet.packet_id)
+            self._finish(flight.message)
+            if not released:
+                self._report_rejected(packet.code)
+                self._answered(flight.message, packet.code)
+        elif flight is not None:
+            self._fail_link()
+        self._flush()
+
+    def _got_pubrec(self, packet: Acknowledgement, flight: Flight | None, *, released: bool) -> None:
+        if flight is None:
+            code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else ReasonCode.SUCCESS
+            self._links.send_upstream(Acknowledgement(PacketType.PUBREL, packet.packet_id, code))
+            return
+        message = flight.message
+        if not released and flight.qos != 2:
+            self._fail_link()
+        elif packet.code >= ReasonCode.UNSPECIFIED_ERROR:
+            self._window.answered(packet.packet_id)
+            self._finish(message)
+            if not released:
+                self._report_rejected(packet.code)
+                self._answered(message, packet.code)
+        else:
+            if not released:
+                message.state = MessageState.RELEASED
+                self._store.changed(message)
+                self._answered(message, packet.code)
+            self._store.when_durable(partial(self._release, flight, self._link_number))
+
+    def _release(self, flight: Flight, link: int) -> None:
+        """Send PUBREL: that the message is the broker's is durable."""
+        if link == self._link_number and flight.message.upstream_id in self._window.flights:
+            self._links.send_upstream(Acknowledgement(PacketType.PUBREL, flight.message.upstream_id))
+
+    def _report_rejected(self, code: int) -> None:
+        if code >= ReasonCode.UNSPECIFIED_ERROR:
+            self._observer.dropped("rejected", code)
+
+    def _answered(self, message: BufferedMessage, code: int) -> None:
+        """Pass on the broker's answer to a message that the client did not see acknowledged."""
+        if not message.relayed or message.number <= self._owed_after:
+            return
+        packet_id = message.packet_id
+        if message.qos == 1:
+            if self._owed.get(packet_id) == message.number:
+                del self._owed[packet_id]
+            self._acknowledge(PacketType.PUBACK, packet_id, code, "upstream", self._client)
+            return
+        received = self._received.get(packet_id)
+        if received is None or received.number != message.number:
+            return
+        if code >= ReasonCode.UNSPECIFIED_ERROR:
+            del self._received[packet_id]
+            self._store.released(self.session, packet_id)
+        else:
+            received.owed = False
+            self._store.received(self.session, packet_id, received)
+        self._acknowledge(PacketType.PUBREC, packet_id, code, "upstream", self._client)
+
+    def _drop(self, message: BufferedMessage, cause: DropCause) -> None:
+        self._finish(message)
+        self._observer.dropped(cause, 0)
+        self._answered(message, ReasonCode.SUCCESS)
+
+    def _finish(self, message: BufferedMessage) -> None:
+        """A message needs no buffer any more. Nobody waits for that to be durable: a repetition is harmless."""
+        self._store.remove(message)
+        self._messages -= 1
+        self._octets -= message.size
+        self._observer.queued(-1)
+        first = [flight.message.stored for flight in [*self._window.flights.values()][:1]]
+        first += [each.stored for each in [*self._queue][:1]]
+        if first:
+            self._oldest = min(first)
+
+    # The connection to the broker.
+
+    def _advance(self) -> None:
+        """Do what is due: send, end the former connection, open the next one, or forget the session."""
+        if self._over:
+            return
+        session = self.session
+        if session.next is not None and not self._unfinished(session.until):
+            if self._link in (_Link.OPENED, _Link.READY):
+                self._end_link()
+            elif self._link is _Link.CONNECTING:
+                self._close_link(None)
+            session.connect, session.next, session.until = session.next, None, 0
+            self._store.session(session)
+        if self._link is _Link.READY and not self._busy_for_client:
+            self._end_link()
+        self._fill()
+        self._idle_until = None
+        if self._link is _Link.DOWN:
+            if self._needs_link():
+                self._connect()
+            elif not self._busy_for_client:
+                self._idle()
+        if not self._over:
+            self._update_wake()
+
+    @property
+    def _busy_for_client(self) -> bool:
+        return bool(self._client or self._messages or self._leaving or self.session.next is not None)
+
+    def _needs_link(self) -> bool:
+        session = self.session
+        if self._recovering:
+            return False
+        if session.incomplete and not self._client:
+            if self._messages and not self._missing_reported:
+                self._missing_reported = True
+                self._observer.credentials_missing()
+            return False
+        if self._busy_for_client or session.connect.will is not None:
+            return True
+        self._removing = session.opened and session.expiry == 0 and not self._given_up
+        return self._removing
+
+    def _connect(self) -> None:
+        if self._retry_at is None:
+            self._link = _Link.CONNECTING
+            self._links.connect_upstream(self._connect_packet())
+
+    def _connect_packet(self) -> Connect:
+        """The client's CONNECT, for a session that outlives the connection as long as messages are on their way."""
+        session = self.session
+        connect = replace(session.connect, keep_alive=self._limits.keep_alive, clean_start=False)
+        if self._removing or self._wiping:
+            return replace(connect, clean_start=True, will=None, properties=NO_PROPERTIES)
+        if not self._v5:
+            return connect
+        expiry = max(_NO_LIMIT if session.expiry is None else session.expiry, self._limits.session_expiry)
+        properties = connect.properties.replace(session_expiry=expiry)
+        return replace(connect, clean_start=session.clean and session.next is None, properties=properties)
+
+    def _open_link(self, connack: Connack, *, anew: bool) -> None:
+        """Take the broker's session into use; ``anew`` where it had to be another one."""
+        session, window = self.session, self._window
+        self._link, self._capabilities = _Link.OPENED, connack.properties
+        self._link_number += 1
+        self._given_up = False
+        window.opened(connack.properties.receive_maximum or 65_535)
+        known = session.opened and not anew
+        lost = known and not connack.session_present
+        session.opened = session.linked = True
+        session.clean = session.clean and not anew
+        if lost:
+            resent = len(window.flights)
+            for flight in window.renew():
+                self._store.changed(flight.message)
+            # Its subscriptions are gone, of which the client has to learn.
+            session.renewed = True
+            self._observer.session_lost(resent)
+        seconds = connack.properties.server_keep_alive or self._limits.keep_alive
+        self._ping_every, self._pinged = seconds * 0.75, False
+        self._ping_at = self._now.seconds + self._ping_every
+        self._store.session(session)
+        self._store.when_durable(partial(self._resume_link, self._link_number))
+        if session.next is None and lost and self._connected:
+            self._close_client(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
+        elif session.next is None:
+            self._answer_connect(connack.session_present or (self._resumed and not known), connack.properties)
+
+    def _resume_link(self, link: int) -> None:
+        """Repeat what is in flight, in order (section 4.4), then go on."""
+        if link != self._link_number or self._link is not _Link.OPENED:
+            return
+        self._link = _Link.READY
+        for flight in self._window.flights.values():
+            if flight.message.state is MessageState.RELEASED:
+                self._release(flight, link)
+            else:
+                self._window.ready([flight])
+        self._flush()
+        self._send_requests()
+        self._advance()
+
+    def _send_requests(self) -> None:
+        while self._requests and self._ready:
+            request = self._requests.popleft()
+            self._window.request(request)
+            self._links.send_upstream(replace(request.packet, packet_id=request.upstream_id))
+
+    def _rejected(self, connack: Connack) -> None:
+        self._observer.connack_rejected(connack.code)
+        self._links.close_upstream(None)
+        if self._client and not self._connected and self.session.next is None:
+            properties = Properties(reason_string=connack.properties.reason_string) if self._v5 else NO_PROPERTIES
+            self._links.close_client(Connack(code=connack.code, properties=properties))
+            self._client_gone(self._now, will=False)
+        self._lose_link()
+        self._advance()
+
+    def _removed(self) -> None:
+        """The broker's session was removed with this connection."""
+        self._close_link(Disconnect())
+        self._removing = self._wiping = self.session.opened = False
+        self._failures = 0
+        self._store.session(self.session)
+        self._advance()
+
+    def _end_link(self) -> None:
+        """Carry out the end of the client's connection at the broker."""
+        session = self.session
+        will = session.connect.will is not None
+        properties = NO_PROPERTIES
+        if self._v5 and session.next is None:
+            properties = Properties(session_expiry=_NO_LIMIT if session.expiry is None else session.expiry)
+            session.opened = session.expiry != 0
+        if self._v5:
+            code = ReasonCode.DISCONNECT_WITH_WILL if will else ReasonCode.SUCCESS
+            self._close_link(Disconnect(code, properties))
+        else:
+            self._close_link(None if will else Disconnect())
+        session.connect, session.linked = replace(session.connect, will=None), False
+        self._store.session(session)
+
+    def _close_link(self, last: Disconnect | None) -> None:
+        self._links.close_upstream(last)
+        self._drop_link()
+        self._retry_at = None
+
+    def _drop_link(self) -> None:
+        unanswered = self._window.closed()
+        if self._client and self.session.next is None:
+            self._requests.extendleft(reversed(unanswered))
+        self._link, self._ping_at = _Link.DOWN, None
+        self._link_number += 1
+
+    def _fail_link(self) -> None:
+        """The broker broke the protocol, or does not respond."""
+        if self._link is not _Link.DOWN:
+            self._links.close_upstream(None)
+            self._lose_link()
+
+    def _lose_link(self) -> None:
+        session, limits = self.session, self._limits
+        opened = self._link is not _Link.CONNECTING
+        self._drop_link()
+        if opened:
+            session.linked = False
+            if not self._client or session.next is not None:
+                # The broker has published it.
+                session.connect = replace(session.connect, will=None)
+            self._store.session(session)
+        else:
+            self._report_attempt(success=False)
+        self._failures += 1
+        if self._failures == limits.backoff.budget:
+            self._observer.replay_failed()
+            # A session that only was to be removed ends by its expiry.
+            self._given_up = True
+        self._retry_at = self._now.seconds + limits.backoff.pause(self._failures, self._random())
+        self._answer_connect(self._resumed, NO_PROPERTIES)
+
+    def _report_attempt(self, *, success: bool) -> None:
+        if self._linked_before:
+            self._observer.reconnected(success)
+        self._linked_before = self._linked_before or success
+
+    def _ping(self) -> None:
+        if self._pinged:
+            self._fail_link()
+            return
+        self._links.send_upstream(Pingreq())
+        self._pinged = True
+        self._ping_at = self._now.seconds + self._ping_every
+
+    # The end.
+
+    def _idle(self) -> None:
+        """Nothing is to be done at the broker: remember the session as long as its client may come back."""
+        session = self.session
+        longest = self._limits.session_expiry
+        expiry = longest if session.expiry is None else min(session.expiry, longest)
+        left = session.ended + expiry - self._now.wall
+        if left <= 0 or not (session.opened or self._received):
+            self._store.forget(session)
+            self._end()
+        else:
+            self._idle_until = self._now.seconds + left
+
+    def _end(self) -> None:
+        self._over = True
+        self._links.ended()
+
+    def _update_wake(self) -> None:
+        times = (self._connack_at, self._retry_at, self._read_at, self._ping_at, self._idle_until)
+        wake_at = min((each for each in times if each is not None), default=None)
+        if wake_at != self._wake_at:
+            self._wake_at = wake_at
+            self._links.wake_at(wake_at)
+
+
+def _expiry(connect: Connect) -> int | None:
+    """Seconds that the session outlives its connection, as CONNECT asks; None is without limit."""
+    if connect.version is Version.V311:
+        return 0 if connect.clean_start else None
+    return _limited(connect.properties.session_expiry or 0)
+
+
+def _limited(expiry: int) -> int | None:
+    return None if expiry == _NO_LIMIT else expiry

@@ -1,0 +1,187 @@
+"""
+Any client, any broker and a crash at every step: nothing acknowledged is lost, QoS 2 is delivered exactly once.
+
+Receive Maximum, packet identifiers and the order of packets are assertions of the model itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.wire.mqtt import Subscribe, Subscription, Version
+from tests.peers.waiting import rounds
+from tests.proxy.mqtt.forwarding_model import World
+
+SEVERAL = st.integers(1, 4)
+#: What works on, besides the disk.
+STEPS = ("commit", "commit", "reads_page", "broker_accepts", "broker_reads", "proxy_reads", "client_reads")
+
+
+class ForwardingMachine(RuleBasedStateMachine):
+    """One client identifier over connections, crashes and outages."""
+
+    @initialize(
+        version=st.sampled_from((Version.V5, Version.V311)),
+        receive_maximum=st.integers(1, 5),
+        page=st.integers(1, 3),
+        random=st.sampled_from((0.0, 0.5, 1.0)),
+    )
+    def begin(self, version: Version, receive_maximum: int, page: int, random: float) -> None:
+        """A client connects for the first time."""
+        self.world = World(version)
+        self.world.broker.receive_maximum, self.world.page_size, self.world.random = receive_maximum, page, random
+        self.number = 0
+        self.session_lost = False
+        self.qos: dict[bytes, int] = {}
+        self.world.connect()
+
+    @rule(clean=st.sampled_from((False, False, True)), will=st.booleans(), expiry=st.sampled_from((3600, 0)))
+    def connect(self, clean: bool, will: bool, expiry: int) -> None:
+        """The client connects, whatever it was doing."""
+        self.world.connect(clean=clean, will=b"will" if will else None, expiry=expiry)
+
+    @precondition(lambda self: self.world.client.connected and len(self.world.client.unacked) < 8)
+    @rule(qos=st.sampled_from((0, 1, 2, 2)), relayed=st.booleans(), count=SEVERAL)
+    def publish(self, qos: int, relayed: bool, count: int) -> None:
+        """The client publishes messages, before CONNACK too."""
+        for _message in range(count):
+            if self.world.client.connected and len(self.world.client.unacked) < 8:
+                self.number += 1
+                payload = b"%d" % self.number
+                self.qos[payload] = qos
+                self.world.publish(payload, qos, relayed=relayed)
+
+    @precondition(lambda self: self.world.client.answered and self.world.client.connected)
+    @rule()
+    def subscribe(self) -> None:
+        """The client subscribes."""
+        self.world.sends(Subscribe(self.world.client.new_id(), [Subscription("x")]))
+
+    @precondition(lambda self: self.world.client.connected)
+    @rule(will=st.booleans(), expiry=st.sampled_from((None, 0, 60)))
+    def disconnect(self, will: bool, expiry: int | None) -> None:
+        """The client disconnects."""
+        self.world.disconnect(4 if will else 0, expiry)
+
+    @rule()
+    def client_breaks(self) -> None:
+        """The client's connection breaks."""
+        self.world.lose_client()
+
+    @rule(steps=st.lists(st.sampled_from(STEPS), min_size=1, max_size=16))
+    def works(self, steps: list[str]) -> None:
+        """Each side does some of its work, in any order."""
+        for step in steps:
+            if step == "commit":
+                self.world.store.commit()
+            else:
+                getattr(self.world, step)()
+
+    @rule()
+    def broker_unreachable(self) -> None:
+        """The broker cannot be reached."""
+        self.world.broker_unreachable()
+
+    @precondition(lambda self: self.number)
+    @rule(back=st.integers(0, 3))
+    def broker_rejects(self, back: int) -> None:
+        """The broker will not accept a message of late, unless it has it already."""
+        payload = b"%d" % max(1, self.number - back)
+        if payload not in dict(self.world.broker.delivered):
+            self.world.broker.rejects.add(payload)
+
+    @rule()
+    def link_breaks(self) -> None:
+        """The connection to the broker breaks."""
+        self.world.lose_link()
+
+    @rule(seconds=st.sampled_from((0.5, 2.0, 10.0, 50.0)))
+    def time_passes(self, seconds: float) -> None:
+        """Time passes."""
+        self.world.pass_time(seconds)
+
+    @rule(written=st.booleans())
+    def crash(self, written: bool) -> None:
+        """The process is killed and starts again."""
+        self.world.crash(written=written)
+
+    @precondition(lambda self: self.world.broker.connect is None and self.world.broker.sessions)
+    @rule()
+    def broker_forgets(self) -> None:
+        """The broker loses its sessions."""
+        self.world.broker.sessions.clear()
+        self.session_lost = True
+
+    @rule(accepting=st.booleans())
+    def disk(self, accepting: bool) -> None:
+        """The disk becomes full, or has room again."""
+        self.world.store.accepting = accepting
+
+    @rule()
+    def rest(self) -> None:
+        """Everything comes to rest."""
+        self.world.settle()
+
+    @invariant()
+    def no_duplicates(self) -> None:
+        """QoS 2 is delivered once while the broker keeps its session; QoS 0 never twice."""
+        if not hasattr(self, "world"):
+            return
+        for payload, count in Counter(payload for payload, _qos in self.world.broker.delivered).items():
+            if count > 1 and (self.qos[payload] == 0 or (self.qos[payload] == 2 and not self.session_lost)):
+                raise AssertionError(f"{payload!r} with QoS {self.qos[payload]} was delivered {count} times")
+
+    @invariant()
+    def count_is_right(self) -> None:
+        """The number of messages that is reported is that of the session."""
+        if hasattr(self, "world") and self.world.forwarder is not None:
+            assert self.world.notes.in_buffer == self.world.forwarder.queued
+
+    def teardown(self) -> None:
+        """Everything works in the end: nothing acknowledged is missing, and the order is that of the client."""
+        if not hasattr(self, "world"):
+            return
+        world = self.world
+        world.store.accepting = True
+        for _attempt in range(3):
+            if not world.client.connected:
+                world.connect()
+            world.pass_time(60)
+            world.settle()
+        assert not world.client.unacked, world.client.unacked
+        delivered = [payload for payload, _qos in world.broker.delivered]
+        missing = world.client.acknowledged - set(delivered) - world.broker.rejects
+        assert not missing, missing
+        assert not world.store.messages, world.store.messages
+        first = list(dict.fromkeys(each for each in delivered if self.qos[each] and each in world.store.order))
+        numbers = [world.store.order[payload] for payload in first]
+        assert numbers == sorted(numbers), (first, numbers)
+        self.no_duplicates()
+        # The session ends when its client does not want it any more.
+        world.disconnect(0, 0)
+        world.settle()
+        if world.client.version is Version.V5 and not world.store.sessions:
+            assert not world.broker.sessions, "a session is left at the broker"
+
+
+class ForwardingModelTests(SynchronousTestCase):
+    """The machine, in a short form and a long one."""
+
+    def test_any_order_of_events(self) -> None:
+        """Whatever happens in whatever order, the guarantees hold."""
+        run_state_machine_as_test(
+            ForwardingMachine,
+            settings=settings(max_examples=rounds(150, 5000), stateful_step_count=60, deadline=None),
+        )
