@@ -1,0 +1,880 @@
+"""One session of store-and-forward: acknowledgements, order, limits, draining, and the two ends of a session."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.proxy.mqtt.buffer.records import MessageState
+from svc.proxy.mqtt.buffer.store import BufferLimits
+from svc.proxy.mqtt.forwarding import ReplayBackoff
+from svc.wire.mqtt import (
+    Acknowledgement,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Pingresp,
+    Properties,
+    Publish,
+    ReasonCode,
+    Suback,
+    Subscribe,
+    Subscription,
+    Version,
+)
+from tests.proxy.mqtt.forwarding_model import CLIENT_ID, World
+
+PUBACK, PUBREC, PUBREL, PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
+QUOTA = ReasonCode.QUOTA_EXCEEDED
+
+
+class ForwardingCase(SynchronousTestCase):
+    """Base class: a world in which everything is done step by step."""
+
+    def opened(self, version: Version = Version.V5, *, clean: bool = False, **limits: Any) -> World:
+        """A world whose client and broker are connected."""
+        world = World(version, **limits)
+        world.connect(clean=clean)
+        world.settle()
+        world.client.got_packets.clear()
+        return world
+
+    def away(self, version: Version = Version.V5, **limits: Any) -> World:
+        """A world whose client is connected, and whose broker cannot be reached."""
+        world = World(version, **limits)
+        world.connect()
+        world.broker_unreachable()
+        world.store.commit()
+        world.client_reads()
+        world.client.got_packets.clear()
+        return world
+
+    def sent(self, world: World) -> list[tuple[bytes, int, bool]]:
+        """The PUBLISH packets on their way to the broker: payload, identifier, whether repeated."""
+        found = [each for each in world.to_broker if isinstance(each, Publish)]
+        return [(each.payload, each.packet_id, each.dup) for each in found]
+
+
+class AcknowledgementTests(ForwardingCase):
+    """When the client's messages are acknowledged, and by whom."""
+
+    def test_when_it_is_durable(self) -> None:
+        """PUBACK, and PUBLISH to the broker, wait for the disk and for nothing else."""
+        world = self.opened()
+        world.publish(b"1", 1)
+        self.assertEqual(([], []), (world.to_client, world.to_broker))
+        world.store.commit()
+        self.assertEqual([Acknowledgement(PUBACK, 1)], world.to_client)
+        self.assertEqual([(b"1", 1, False)], self.sent(world))
+        self.assertIn(("acked", "middleware"), world.notes.events)
+
+    def test_without_a_broker(self) -> None:
+        """A client is served while the broker cannot be reached; its messages follow in order."""
+        world = self.away()
+        for number in range(8):
+            world.publish(b"%d" % number, 1 + number % 2)
+        world.store.commit()
+        self.assertEqual(8, len(world.to_client))
+        self.assertEqual(8, world.notes.in_buffer)
+        world.pass_time(10)
+        world.settle()
+        self.assertEqual([b"%d" % number for number in range(8)], [each for each, _qos in world.broker.delivered])
+        self.assertEqual((0, {}, 0), (world.notes.in_buffer, world.store.messages, world.store.octets))
+
+    def test_exactly_once_towards_the_client(self) -> None:
+        """A repeated QoS 2 message is acknowledged and not stored; PUBCOMP waits for the disk."""
+        world = self.opened()
+        repeated = Publish("t", b"1", 2, dup=True, packet_id=5)
+        world.sends(Publish("t", b"1", 2, packet_id=5), repeated)
+        world.store.commit()
+        world.sends(repeated)
+        self.assertEqual([Acknowledgement(PUBREC, 5)] * 3, world.to_client)
+        world.to_client.clear()
+        world.sends(Acknowledgement(PUBREL, 5))
+        self.assertEqual([], world.to_client)
+        world.store.commit()
+        self.assertEqual([Acknowledgement(PUBCOMP, 5)], world.to_client)
+        self.assertEqual({}, world.store.received_ids)
+        world.settle()
+        self.assertEqual([(b"1", 2)], world.broker.delivered)
+
+    def test_unknown_release(self) -> None:
+        """PUBREL of an unknown identifier is completed, with the reason code that MQTT 5.0 has for it."""
+        for version, code in ((Version.V5, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND), (Version.V311, 0)):
+            world = self.opened(version)
+            world.sends(Acknowledgement(PUBREL, 7))
+            self.assertEqual([Acknowledgement(PUBCOMP, 7, code)], world.to_client)
+
+    def test_on_its_own_connection_or_not_at_all(self) -> None:
+        """What became durable after the client had gone is not acknowledged on the next connection."""
+        world = self.opened()
+        world.publish(b"1", 1)
+        world.connect()
+        world.store.commit()
+        self.assertEqual([], [each for each in world.to_client if isinstance(each, Acknowledgement)])
+
+    def test_by_the_broker(self) -> None:
+        """On relayed topics the client gets the broker's reason code, when the broker answers."""
+        for qos, kind in ((1, PUBACK), (2, PUBREC)):
+            for code in (0, ReasonCode.NOT_AUTHORIZED):
+                world = self.opened()
+                world.broker.rejects = {b"1"} if code else set()
+                world.publish(b"1", qos, relayed=True)
+                world.store.commit()
+                world.broker_reads()
+                self.assertEqual([], world.to_client)
+                world.proxy_reads()
+                self.assertEqual([Acknowledgement(kind, 1, code)], world.to_client)
+                self.assertEqual(not code, ("acked", "upstream") in world.notes.events)
+                world.settle()
+                self.assertEqual(({}, {}), (world.store.messages, world.client.unacked))
+
+    def test_relayed_and_repeated(self) -> None:
+        """A repeated message that waits for the broker is not stored again, nor acknowledged before."""
+        for qos in (1, 2):
+            world = self.away()
+            world.publish(b"1", qos, relayed=True)
+            world.store.commit()
+            world.connect()
+            world.broker_unreachable()
+            world.settle()
+            self.assertEqual((1, {1}), (len(world.store.messages), set(world.client.unacked)))
+            world.pass_time(10)
+            world.settle()
+            self.assertEqual(([(b"1", qos)], {}), (world.broker.delivered, world.client.unacked))
+
+    def test_rejected_after_it_was_acknowledged(self) -> None:
+        """A message that the broker refuses is dropped and reported; its acknowledgement stays."""
+        for qos in (1, 2):
+            world = self.opened()
+            world.broker.rejects = {b"1"}
+            world.publish(b"1", qos)
+            world.settle()
+            self.assertEqual({b"1"}, world.client.acknowledged)
+            self.assertIn(("dropped", "rejected", ReasonCode.NOT_AUTHORIZED), world.notes.events)
+            self.assertEqual({}, world.store.messages)
+
+    def test_receipts(self) -> None:
+        """The receipt of a QoS 2 message is durable and goes with each PUBREC, over a restart too."""
+        world = self.opened()
+        given: list[str] = []
+        world.acknowledge = lambda packet, source, receipt: given.append(receipt)  # type: ignore[method-assign]
+        world.publish(b"1", 2)
+        world.store.commit()
+        assert world.forwarder is not None
+        world.forwarder.receipt_made(1, "receipt")
+        world.forwarder.receipt_made(9, "of nothing")
+        world.store.commit()
+        world.sends(Publish("t", b"1", 2, dup=True, packet_id=1))
+        world.crash(written=False)
+        world.connect()
+        world.settle()
+        self.assertEqual(["", "receipt", "receipt"], given)
+
+
+class RefusalTests(ForwardingCase):
+    """A full buffer."""
+
+    def refused(self, world: World, qos: int = 1) -> bool:
+        """Whether the next message is refused with 0x97."""
+        world.to_client.clear()
+        world.publish(b"x", qos)
+        world.store.commit()
+        return bool(world.to_client) and world.to_client[0].code == QUOTA  # type: ignore[union-attr]
+
+    def test_bounds(self) -> None:
+        """At each bound a message is accepted, above it refused, with its cause."""
+        world = self.away()
+        world.publish(b"x", 1)
+        world.store.commit()
+        size = world.store.octets
+        for limits, cause in (
+            (BufferLimits(octets=2 * size), "octets"),
+            (BufferLimits(session_octets=2 * size), "octets"),
+            (BufferLimits(session_messages=2), "messages"),
+        ):
+            world = self.away()
+            world.store.limits = limits
+            self.assertEqual([False, False, True], [self.refused(world) for _message in range(3)], cause)
+            self.assertEqual([("refused", cause)], [each for each in world.notes.events if each[0] == "refused"])
+            self.assertTrue(self.refused(world, 2))
+            self.assertIs(PUBREC, world.to_client[0].type)
+
+    def test_age(self) -> None:
+        """While the oldest message waits longer than allowed, new ones are refused; none is removed."""
+        world = self.away()
+        world.store.limits = BufferLimits(session_age=100)
+        self.assertFalse(self.refused(world))
+        world.pass_time(99.9)
+        world.broker_unreachable()
+        self.assertFalse(self.refused(world))
+        world.pass_time(0.1)
+        self.assertTrue(self.refused(world))
+        self.assertEqual(2, len(world.store.messages))
+        world.pass_time(10)
+        world.settle()
+        self.assertFalse(self.refused(world))
+
+    def test_full_disk(self) -> None:
+        """A disk that accepts nothing refuses new messages; what was there is forwarded."""
+        world = self.away()
+        self.assertFalse(self.refused(world))
+        world.store.accepting = False
+        self.assertTrue(self.refused(world))
+        self.assertIn(("refused", "store"), world.notes.events)
+        world.pass_time(10)
+        world.settle()
+        self.assertEqual(1, len(world.broker.delivered))
+
+    def test_without_reason_codes(self) -> None:
+        """A client of MQTT 3.1.1 is closed, or the newest message is ignored; QoS 0 is dropped."""
+        for when_full, connected in (("refuse", False), ("newest", True)):
+            world = self.away(Version.V311, when_full=when_full)
+            world.store.accepting = False
+            world.publish(b"0", 0)
+            self.assertTrue(world.client.connected)
+            world.publish(b"1", 1)
+            self.assertEqual((connected, []), (world.client.connected, world.to_client))
+            self.assertEqual(2, world.notes.events.count(("refused", "store")))
+
+    def test_receive_maximum_of_clients(self) -> None:
+        """A client of MQTT 5.0 that has more messages unfinished than it may is closed."""
+        world = self.away(receive_maximum=3)
+        for qos, relayed in ((2, False), (1, True), (1, False)):
+            world.publish(b"1", qos, relayed=relayed)
+        self.assertTrue(world.client.connected)
+        world.publish(b"2", 1)
+        self.assertFalse(world.client.connected)
+        self.assertEqual(Disconnect(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED), world.client.got_packets[-1])
+
+    def test_unreleased_messages_of_old_clients(self) -> None:
+        """Without a Receive Maximum, messages with QoS 2 are refused at that number of unreleased ones."""
+        world = self.away(Version.V311, receive_maximum=2, when_full="newest")
+        for _message in range(3):
+            world.publish(b"1", 2)
+        world.store.commit()
+        self.assertEqual(2, len(world.to_client))
+        world.publish(b"1", 1)
+        world.store.commit()
+        self.assertEqual(3, len(world.to_client))
+
+    def test_back_pressure(self) -> None:
+        """A client is not read while so many octets wait for the disk, nor before CONNACK."""
+        world = World(unacknowledged=1000)
+        world.connect()
+        assert world.forwarder is not None
+        self.assertTrue(world.forwarder.busy)
+        world.settle()
+        self.assertFalse(world.forwarder.busy)
+        world.publish(b"x" * 800)
+        self.assertFalse(world.forwarder.busy)
+        world.publish(b"x" * 800)
+        self.assertTrue(world.forwarder.busy)
+        world.store.commit()
+        self.assertFalse(world.forwarder.busy)
+
+
+class SendingTests(ForwardingCase):
+    """What the broker gets."""
+
+    def test_receive_maximum(self) -> None:
+        """No more is in flight than the broker or the limit allows; the next follows each answer."""
+        for receive_maximum, limit, expected in ((3, 4, 3), (9, 4, 4)):
+            world = World(in_flight=limit)
+            world.broker.receive_maximum = receive_maximum
+            world.connect()
+            world.settle()
+            for number in range(6):
+                world.publish(b"%d" % number)
+            for _turn in range(3):
+                world.store.commit()
+            self.assertEqual(expected, len(self.sent(world)))
+            world.broker_reads()
+            world.proxy_reads()
+            world.store.commit()
+            self.assertEqual(expected, len(self.sent(world)))
+            world.settle()
+            self.assertEqual(6, len(world.broker.delivered))
+
+    def test_a_lower_receive_maximum(self) -> None:
+        """After a reconnection no more is repeated at a time than the broker allows then."""
+        world = self.opened()
+        for number in range(3):
+            world.publish(b"%d" % number, 2)
+        world.store.commit()
+        world.lose_link()
+        world.broker.receive_maximum = 1
+        world.pass_time(5)
+        world.broker_accepts()
+        world.store.commit()
+        self.assertEqual([(b"0", 1, True)], self.sent(world))
+        world.settle()
+        self.assertEqual(3, len(world.broker.delivered))
+
+    def test_repeated_over_connections(self) -> None:
+        """What is in flight is repeated in order with its identifiers: PUBLISH marked, PUBREL where it is owed."""
+        world = self.opened()
+        for number in range(3):
+            world.publish(b"%d" % number, 2)
+        world.store.commit()
+        world.broker_reads()
+        world.proxy_reads()
+        self.assertEqual(2, len(world.to_broker))
+        world.store.commit()
+        self.assertEqual(Acknowledgement(PUBREL, 1), world.to_broker[-1])
+        for restart in (lambda: world.lose_link(), lambda: world.crash(written=False)):
+            restart()
+            world.pass_time(5)
+            world.reads_page()
+            world.reads_page()
+            world.broker_accepts()
+            self.assertEqual([], world.to_broker)
+            world.store.commit()
+            self.assertEqual([Acknowledgement(PUBREL, 1)], world.to_broker[:1])
+            self.assertEqual([(b"1", 2, True), (b"2", 3, True)], self.sent(world))
+
+    def test_messages_of_qos_0(self) -> None:
+        """With nothing before them they are not stored; else they keep their place and are removed before."""
+        world = self.opened()
+        world.publish(b"direct", 0)
+        self.assertEqual(([(b"direct", 0, False)], {}), (self.sent(world), world.store.messages))
+        world.lose_link()
+        world.publish(b"1", 1)
+        world.publish(b"2", 0)
+        world.store.commit()
+        self.assertEqual(2, len(world.store.messages))
+        world.pass_time(5)
+        world.broker_accepts()
+        world.store.commit()
+        self.assertEqual([], self.sent(world))
+        world.store.commit()
+        self.assertEqual([(b"1", 1, False), (b"2", 0, False)], self.sent(world))
+        self.assertEqual(1, len(world.store.messages))
+
+    def test_qos_0_over_a_lost_connection(self) -> None:
+        """A message with QoS 0 that was removed and could not be sent is reported as dropped, and not sent later."""
+        world = self.away()
+        world.publish(b"0", 0)
+        world.pass_time(5)
+        world.broker_accepts()
+        world.store.commit()
+        world.lose_link()
+        world.store.commit()
+        self.assertIn(("dropped", "link_lost", 0), world.notes.events)
+        world.pass_time(5)
+        world.settle()
+        self.assertEqual([], world.broker.delivered)
+
+    def test_expiry(self) -> None:
+        """The interval is reduced by the time of waiting; at its end the message is dropped and reported."""
+        world = self.away()
+        world.publish(b"long", 1, message_expiry=100)
+        world.publish(b"short", 1, message_expiry=10)
+        world.publish(b"owed", 2, message_expiry=10, relayed=True)
+        world.store.commit()
+        world.to_client.clear()
+        world.pass_time(10.5)
+        world.broker_accepts()
+        world.store.commit()
+        world.store.commit()
+        [packet] = world.to_broker
+        self.assertEqual((b"long", 90), (packet.payload, packet.properties.message_expiry))  # type: ignore[union-attr]
+        self.assertEqual(2, world.notes.events.count(("dropped", "expired", 0)))
+        self.assertEqual([Acknowledgement(PUBREC, 3)], world.to_client)
+
+    def test_limits_of_the_broker(self) -> None:
+        """QoS and retain are lowered to what the broker accepts; what is too large is dropped and reported."""
+        for maximum, expected in ((None, 2), (1, 1), (0, 0)):
+            world = World()
+            world.connect()
+            assert world.wanted is not None and world.forwarder is not None
+            connack = world.broker.open(world.wanted)
+            world.wanted = None
+            properties = Properties(maximum_qos=maximum, retain_available=0, maximum_packet_size=60)
+            world.forwarder.upstream_connected(replace(connack, properties=properties), world.now)
+            world.settle()
+            self.assertEqual(maximum, world.client.got_packets[0].properties.maximum_qos)  # type: ignore[union-attr]
+            world.sends(Publish("t", b"x" * 100, 2, packet_id=7))
+            world.sends(Publish("t", b"1", 2, retain=True, packet_id=8))
+            world.store.commit()
+            [packet] = world.to_broker
+            assert isinstance(packet, Publish)
+            self.assertEqual((b"1", expected, False), (packet.payload, packet.qos, packet.retain))
+            self.assertIn(("dropped", "too_large", ReasonCode.PACKET_TOO_LARGE), world.notes.events)
+            world.settle()
+            self.assertEqual({}, world.store.messages)
+
+    def test_answers_that_do_not_belong_there(self) -> None:
+        """A wrong answer ends the connection and is repeated on the next; an unknown one is tolerated."""
+        for qos, answer in (
+            (1, Acknowledgement(PUBREC, 1)),
+            (1, Acknowledgement(PUBCOMP, 1)),
+            (2, Acknowledgement(PUBACK, 1)),
+            (2, Acknowledgement(PUBCOMP, 1)),
+            (1, Disconnect(ReasonCode.SESSION_TAKEN_OVER)),
+        ):
+            world = self.opened()
+            world.publish(b"1", qos)
+            world.store.commit()
+            world.to_proxy.append(answer)
+            world.proxy_reads()
+            self.assertIsNone(world.broker.connect)
+            world.pass_time(5)
+            world.settle()
+            self.assertEqual([(b"1", qos)], world.broker.delivered)
+        world = self.opened()
+        world.to_proxy += [Acknowledgement(PUBACK, 9), Acknowledgement(PUBCOMP, 9), Acknowledgement(PUBREC, 9)]
+        while world.proxy_reads():
+            pass
+        self.assertEqual([Acknowledgement(PUBREL, 9, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND)], world.to_broker)
+
+    def test_pages(self) -> None:
+        """After a restart messages are read in pages, and new ones come behind them."""
+        world = self.away()
+        for number in range(7):
+            world.publish(b"%d" % number)
+        world.store.commit()
+        world.crash(written=False)
+        self.assertEqual([0], world.pages)
+        world.connect()
+        world.publish(b"new")
+        world.settle()
+        expected = [b"%d" % number for number in range(7)] + [b"new"]
+        self.assertEqual(expected, list(dict.fromkeys(each for each, _qos in world.broker.delivered)))
+
+    def test_page_that_cannot_be_read(self) -> None:
+        """A page that failed is read again later; nothing is sent meanwhile, and nothing lost."""
+        world = self.away()
+        world.publish(b"1")
+        world.store.commit()
+        world.crash(written=False)
+        assert world.forwarder is not None
+        self.assertEqual([0], world.pages)
+        world.pages.clear()
+        world.forwarder.page_failed(world.now)
+        self.assertEqual(([], None), (world.pages, world.wanted))
+        world.pass_time(world.limits.backoff.longest)
+        self.assertEqual([0], world.pages)
+        world.settle()
+        self.assertEqual(1, len(world.broker.delivered))
+
+
+class RelayTests(ForwardingCase):
+    """What passes between client and broker."""
+
+    def test_subscriptions(self) -> None:
+        """SUBSCRIBE has another identifier upstream, and SUBACK the client's."""
+        world = self.opened()
+        world.publish(b"1", 2)
+        world.store.commit()
+        world.sends(Subscribe(1, [Subscription("x")]))
+        self.assertEqual(2, world.to_broker[-1].packet_id)  # type: ignore[union-attr]
+        world.settle()
+        self.assertEqual(([1], {"x"}), (world.client.subacks, world.broker.sessions[CLIENT_ID].filters))
+
+    def test_subscriptions_while_the_broker_is_away(self) -> None:
+        """They wait, up to their limit, and are repeated if the connection is lost before the answer."""
+        world = self.away(requests=2)
+        for name in (11, 12):
+            world.sends(Subscribe(name, [Subscription("x")]))
+        world.pass_time(5)
+        world.broker_accepts()
+        world.store.commit()
+        self.assertEqual(2, len(world.to_broker))
+        world.lose_link()
+        world.pass_time(5)
+        world.settle()
+        self.assertEqual([11, 12], world.client.subacks)
+        world.lose_link()
+        for name in (13, 14):
+            world.sends(Subscribe(name, [Subscription("x")]))
+        self.assertTrue(world.client.connected)
+        world.sends(Subscribe(15, [Subscription("x")]))
+        self.assertFalse(world.client.connected)
+
+    def test_deliveries(self) -> None:
+        """Deliveries and their acknowledgements pass with the broker's identifiers."""
+        world = self.opened()
+        packets: list[Packet] = [Publish("x", b"d", 2, packet_id=7), Acknowledgement(PUBREL, 7)]
+        world.to_proxy += packets
+        while world.proxy_reads():
+            pass
+        self.assertEqual(packets, world.to_client)
+        answers: list[Packet] = [Acknowledgement(kind, 7) for kind in (PUBREC, PUBCOMP, PUBACK)]
+        world.sends(*answers)
+        self.assertEqual(answers, world.to_broker)
+
+    def test_deliveries_without_a_client(self) -> None:
+        """Nothing is passed on while the client is away, nor answered in its place."""
+        world = self.opened()
+        world.publish(b"1", 1)
+        world.store.commit()
+        world.lose_client()
+        world.to_proxy.append(Publish("x", b"d", 1, packet_id=7))
+        world.proxy_reads()
+        self.assertEqual(([], 1), (world.to_client, len(world.to_broker)))
+
+    def test_pings(self) -> None:
+        """The client's PINGREQ is answered here; the broker is asked by itself, and lost if it does not answer."""
+        world = self.opened(keep_alive=40)
+        world.sends(Pingreq())
+        self.assertEqual(([Pingresp()], []), (world.to_client, world.to_broker))
+        world.pass_time(30)
+        self.assertEqual([Pingreq()], world.to_broker)
+        world.settle()
+        world.pass_time(30)
+        self.assertEqual([Pingreq()], world.to_broker)
+        world.pass_time(29.9)
+        self.assertIsNotNone(world.broker.connect)
+        world.pass_time(0.1)
+        self.assertIsNone(world.broker.connect)
+
+
+class ReconnectionTests(ForwardingCase):
+    """A broker that cannot be reached."""
+
+    def test_full_jitter(self) -> None:
+        """Pauses are random below a bound that doubles, and the longest when the budget is used up."""
+        backoff = ReplayBackoff(first=1.0, longest=8.0, budget=6)
+        self.assertEqual([1, 2, 4, 8, 8, 8, 8], [backoff.pause(number, 1.0) for number in range(1, 8)])
+        self.assertEqual([0, 0, 8], [backoff.pause(number, 0.0) for number in (1, 5, 6)])
+        self.assertEqual(8.0, ReplayBackoff().longest and backoff.pause(10_000, 0.5))
+
+    def test_budget(self) -> None:
+        """The end of the budget is reported once, and the attempts go on; a broker that answers renews it."""
+        world = self.opened()
+        world.lose_link()
+        attempts = []
+        while ("replay failed",) not in world.notes.events:
+            world.pass_time(8)
+            attempts.append(world.wanted is not None)
+            world.broker_unreachable()
+        self.assertEqual([True] * 3, attempts)
+        world.pass_time(7.9)
+        self.assertIsNone(world.wanted)
+        world.pass_time(0.1)
+        world.settle()
+        world.sends(Subscribe(1, [Subscription("x")]))
+        world.settle()
+        self.assertEqual(1, world.notes.events.count(("replay failed",)))
+        self.assertEqual([False] * 3 + [True], [each[1] for each in world.notes.events if each[0] == "reconnected"])
+        world.lose_link()
+        world.pass_time(1)
+        self.assertIsNotNone(world.wanted)
+
+    def test_connack_without_a_broker(self) -> None:
+        """CONNACK waits for the broker's for a limited time; session present is what the proxy knows."""
+        world = World(connack=2.0)
+        world.connect()
+        world.pass_time(1.9)
+        self.assertEqual([], world.to_client)
+        world.pass_time(0.1)
+        self.assertEqual([Connack()], world.to_client)
+        world.connect()
+        world.pass_time(2)
+        self.assertEqual([Connack(session_present=True)], world.to_client)
+        world.settle()
+        self.assertTrue(world.client.connected)
+
+    def test_refused_by_the_broker(self) -> None:
+        """The broker's refusal is the client's, and nothing of a new session stays; later ones are retried."""
+        world = World()
+        world.connect(will=b"will")
+        forwarder = world.forwarder
+        assert forwarder is not None
+        world.broker.connect, world.wanted = world.wanted, None
+        forwarder.upstream_connected(Connack(code=0x87, properties=Properties(reason_string="no")), world.now)
+        self.assertEqual(Connack(code=0x87, properties=Properties(reason_string="no")), world.client.got_packets[-1])
+        self.assertEqual((False, None), (world.client.connected, world.forwarder))
+        world.store.commit()
+        self.assertEqual({}, world.store.sessions)
+        self.assertIn(("rejected", 0x87), world.notes.events)
+        world = self.opened()
+        world.lose_link()
+        world.pass_time(5)
+        assert world.forwarder is not None
+        world.broker.connect, world.wanted = world.wanted, None
+        world.forwarder.upstream_connected(Connack(code=0x87), world.now)
+        self.assertTrue(world.client.connected)
+        world.pass_time(8)
+        world.settle()
+        self.assertIsNotNone(world.broker.connect)
+
+    def test_refused_here(self) -> None:
+        """A full buffer and a client that wants to authenticate by packets are refused with their codes."""
+        for version, full, accepting, properties, code in (
+            (Version.V5, True, True, Properties(), 0x97),
+            (Version.V5, False, False, Properties(), 0x88),
+            (Version.V311, True, True, Properties(), 3),
+            (Version.V5, False, True, Properties(authentication_method="x"), 0x8C),
+        ):
+            world = World(version)
+            world.store.full, world.store.accepting = full, accepting
+            connect = world.client.connect
+            world.client.connect = lambda _connect=connect, _more=properties, **each: replace(  # type: ignore[method-assign]
+                _connect(**each), properties=_more
+            )
+            world.connect()
+            self.assertEqual(Connack(code=code), world.client.got_packets[-1])
+            self.assertIsNone(world.forwarder)
+
+
+class EndTests(ForwardingCase):
+    """The end of a client's connection at the broker."""
+
+    def test_disconnect_follows_the_messages(self) -> None:
+        """DISCONNECT is sent when the last message is complete, with the expiry that the client asked for."""
+        world = self.opened()
+        lasts: list[Disconnect | None] = []
+        close = world.close_upstream
+
+        def closes(last: Disconnect | None) -> None:
+            lasts.append(last)
+            close(last)
+
+        world.close_upstream = closes  # type: ignore[method-assign]
+        world.publish(b"1", 2)
+        world.disconnect(expiry=60)
+        self.assertEqual([], lasts)
+        world.settle()
+        self.assertEqual([Disconnect(0, Properties(session_expiry=60))], lasts)
+        self.assertEqual([(b"1", 2)], world.broker.delivered)
+        self.assertGreater(world.connects[0].properties.session_expiry or 0, 3600)
+
+    def test_will_follows_the_messages(self) -> None:
+        """The will of a lost client, or of one that asks for it, is published behind its messages, once."""
+        for version in (Version.V5, Version.V311):
+            for ask in (False, True) if version is Version.V5 else (False,):
+                world = World(version)
+                world.connect(will=b"will")
+                world.settle()
+                world.publish(b"1", 1)
+                if ask:
+                    world.disconnect(ReasonCode.DISCONNECT_WITH_WILL)
+                else:
+                    world.lose_client()
+                self.assertEqual([], world.broker.wills)
+                world.settle()
+                self.assertEqual(([b"will"], 1), (world.broker.wills, len(world.broker.delivered)))
+                world.connect()
+                world.settle()
+                world.disconnect()
+                world.settle()
+                self.assertEqual([b"will"], world.broker.wills)
+
+    def test_will_without_a_broker(self) -> None:
+        """A client that was lost while the broker was away has its will published when the broker is back."""
+        world = World()
+        world.connect(will=b"will")
+        world.broker_unreachable()
+        world.lose_client()
+        world.pass_time(5)
+        world.settle()
+        self.assertEqual([b"will"], world.broker.wills)
+
+    def test_no_will_after_disconnect(self) -> None:
+        """Connections that only forward the rest of a client that left have no will."""
+        world = World()
+        world.connect(will=b"will")
+        world.settle()
+        world.publish(b"1", 1)
+        world.disconnect()
+        world.lose_link()
+        self.assertEqual([b"will"], world.broker.wills)
+        world.pass_time(5)
+        self.assertIsNone(world.wanted.will if world.wanted is not None else b"")
+        world.settle()
+        self.assertEqual([b"will"], world.broker.wills)
+
+    def test_sessions_that_end(self) -> None:
+        """A session that ends with its connection is removed at the broker and in the buffer."""
+        for version in (Version.V5, Version.V311):
+            world = World(version)
+            world.connect(clean=True, expiry=0)
+            world.settle()
+            world.publish(b"1", 2)
+            world.lose_client()
+            world.settle()
+            self.assertEqual([(b"1", 2)], world.broker.delivered)
+            self.assertEqual(({}, {}, None), (world.broker.sessions, world.store.sessions, world.forwarder))
+            self.assertIsNone(world.wake)
+
+    def test_removal_is_given_up(self) -> None:
+        """Where the broker cannot be reached, the removal of its session ends with the budget."""
+        world = World(Version.V311)
+        world.connect(clean=True)
+        world.settle()
+        world.lose_link()
+        world.disconnect()
+        for _attempt in range(4):
+            world.pass_time(8)
+            world.broker_unreachable()
+        world.store.commit()
+        self.assertEqual((None, {}), (world.forwarder, world.store.sessions))
+
+    def test_sessions_that_stay(self) -> None:
+        """An idle session is remembered as long as its client asked, and no longer."""
+        world = self.opened()
+        world.disconnect(expiry=100)
+        world.settle()
+        self.assertIsNone(world.broker.connect)
+        world.pass_time(99.9)
+        self.assertIsNotNone(world.forwarder)
+        world.pass_time(0.2)
+        world.store.commit()
+        self.assertEqual((None, {}), (world.forwarder, world.store.sessions))
+
+    def test_expiry_of_disconnect(self) -> None:
+        """DISCONNECT cannot make a session outlive its connection that was not meant to."""
+        world = World()
+        world.connect(expiry=0)
+        world.settle()
+        world.disconnect(expiry=100)
+        world.settle()
+        self.assertIsNone(world.forwarder)
+
+    def test_clean_start_while_messages_wait(self) -> None:
+        """The former messages are forwarded in the former session, then the new one begins."""
+        for version in (Version.V5, Version.V311):
+            world = self.opened(version)
+            world.sends(Subscribe(1, [Subscription("old")]))
+            world.settle()
+            world.publish(b"1", 2)
+            world.connect(clean=True)
+            world.settle()
+            world.publish(b"2", 2)
+            world.settle()
+            self.assertEqual([(b"1", 2), (b"2", 2)], world.broker.delivered)
+            self.assertEqual(set(), world.broker.sessions[CLIENT_ID].filters)
+            self.assertEqual([False, False], world.client.presents)
+
+    def test_clean_start_while_the_broker_is_away(self) -> None:
+        """A client that begins anew over and over leaves its messages, in order, and one clean session."""
+        world = self.away()
+        for number in range(3):
+            world.publish(b"%d" % number, 2)
+            world.connect(clean=True)
+            world.broker_unreachable()
+            world.settle()
+        world.pass_time(60)
+        world.settle()
+        self.assertEqual([b"0", b"1", b"2"], [payload for payload, _qos in world.broker.delivered])
+        self.assertTrue(world.client.connected)
+
+    def test_takeover(self) -> None:
+        """A client that connects again continues its session on a new connection to the broker."""
+        world = self.opened()
+        world.connect(will=b"will")
+        world.settle()
+        self.assertEqual([False, True], world.client.presents)
+        self.assertEqual(2, len(world.connects))
+        self.assertFalse(world.connects[1].clean_start)
+
+
+class LostSessionTests(ForwardingCase):
+    """A broker that forgets."""
+
+    def test_sent_anew(self) -> None:
+        """In-flight messages are sent again as new ones and reported; the client is closed, and told at its return."""
+        world = self.opened()
+        world.publish(b"1", 2)
+        world.publish(b"2", 2)
+        world.store.commit()
+        world.broker_reads()
+        world.proxy_reads()
+        world.store.commit()
+        self.assertEqual(MessageState.RELEASED, world.store.messages[1][1].state)
+        world.lose_link()
+        world.broker.sessions.clear()
+        world.pass_time(5)
+        world.broker_accepts()
+        self.assertIn(("session lost", 2), world.notes.events)
+        self.assertFalse(world.client.connected)
+        self.assertEqual(Disconnect(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR), world.client.got_packets[-1])
+        world.store.commit()
+        self.assertEqual([(b"1", 1, False), (b"2", 2, False)], self.sent(world))
+        world.settle()
+        world.connect()
+        world.settle()
+        world.connect()
+        world.settle()
+        self.assertEqual([False, False, True], world.client.presents)
+
+    def test_lost_without_its_client(self) -> None:
+        """A client that returns learns that its subscriptions are gone, over a restart too."""
+        world = self.opened()
+        world.publish(b"1", 1)
+        world.store.commit()
+        world.lose_link()
+        world.lose_client()
+        world.broker.sessions.clear()
+        world.pass_time(5)
+        world.settle()
+        world.crash(written=False)
+        world.connect()
+        world.settle()
+        self.assertEqual([False, False], world.client.presents)
+
+
+class RestartTests(ForwardingCase):
+    """A process that was killed."""
+
+    def test_without_its_client(self) -> None:
+        """Messages are forwarded after a restart without the client, whose will the broker published already."""
+        world = World()
+        world.connect(will=b"will")
+        world.settle()
+        world.publish(b"1", 2)
+        world.store.commit()
+        world.crash(written=False)
+        self.assertEqual([b"will"], world.broker.wills)
+        world.settle()
+        self.assertEqual(([(b"1", 2)], [b"will"]), (world.broker.delivered, world.broker.wills))
+        self.assertEqual((None, 0), (world.broker.connect, world.notes.in_buffer))
+
+    def test_without_its_credentials(self) -> None:
+        """A session whose password was not stored waits for its client, and says so once."""
+        world = self.away()
+        world.publish(b"1", 1)
+        world.store.commit()
+        world.client_reads()
+        for session in world.store.sessions.values():
+            session.incomplete = True
+        world.crash(written=False)
+        world.settle()
+        world.pass_time(100)
+        world.settle()
+        self.assertEqual(1, world.notes.events.count(("credentials missing",)))
+        self.assertEqual([], world.broker.delivered)
+        world.connect()
+        world.settle()
+        self.assertEqual([(b"1", 1)], world.broker.delivered)
+
+    def test_packets_of_nobody(self) -> None:
+        """Packets of a client or broker that is not there change nothing."""
+        world = self.opened()
+        forwarder = world.forwarder
+        assert forwarder is not None
+        world.lose_client()
+        world.settle()
+        forwarder.client_packet(Publish("t", b"x", 1, packet_id=1), world.now)
+        forwarder.client_lost(world.now)
+        forwarder.upstream_packet(Suback(1, [0]), world.now)
+        forwarder.upstream_connected(Connack(), world.now)
+        forwarder.upstream_lost(world.now)
+        forwarder.wake(world.now)
+        self.assertEqual(({}, None), (world.store.messages, world.wanted))
+
+    def test_connect_is_repeated_without_what_does_not_concern_it(self) -> None:
+        """Keep alive and session expiry towards the broker are the proxy's own."""
+        world = World(keep_alive=77, session_expiry=500)
+        world.connect(expiry=60)
+        assert isinstance(world.wanted, Connect)
+        self.assertEqual((77, 500), (world.wanted.keep_alive, world.wanted.properties.session_expiry))
+        world.connect(expiry=0xFFFFFFFF)
+        self.assertEqual(0xFFFFFFFF, world.wanted.properties.session_expiry)
