@@ -40,6 +40,7 @@ from svc.wire.mqtt import (
     matches,
 )
 from svc.wire.mqtt.codes import SUBSCRIPTION_REFUSED
+from svc.wire.mqtt.refusals import OLDER_REFUSAL, refusal_text
 
 #: Seconds after which a connection without packets may be taken for dead, where the server sets no other time.
 KEEP_ALIVE: Final = 60
@@ -50,8 +51,6 @@ RECEIVE_MAXIMUM: Final = 32
 MAX_PACKET: Final = MAX_ENVELOPE + 128 * 1024
 _PACKET_ID: Final = 1
 _LIMITS: Final = PacketLimits(packet=MAX_PACKET)
-#: CONNACK of MQTT 3.1.1 with "unacceptable protocol version", which servers of that version send to one of 5.0.
-_OLDER_REFUSAL: Final = bytes((PacketType.CONNACK << 4, 2, 0, ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION))
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +162,8 @@ class Subscriber:
         """Return the events of received octets; after the last event of a connection none follows."""
         if self.closed:
             return []
-        if len(self._first) < len(_OLDER_REFUSAL):
-            self._first += data[: len(_OLDER_REFUSAL) - len(self._first)]
+        if len(self._first) < len(OLDER_REFUSAL):
+            self._first += data[: len(OLDER_REFUSAL) - len(self._first)]
         events: list[SubscriberEvent] = []
         for packet in self._decoder.feed(data):
             try:
@@ -213,7 +212,7 @@ class Subscriber:
             if v5 and packet.code == ReasonCode.UNSUPPORTED_PROTOCOL_VERSION:
                 return VersionRefused()
             codes = ReasonCode if v5 else ReturnCode
-            answer = _answer(codes, packet.code, packet.properties)
+            answer = refusal_text(codes, packet.code, packet.properties)
             return Failed(BrokerFailed("mqtt_connection_refused", server=self._server, answer=answer))
         if packet.session_present:
             raise _Violation("it resumes a session that was to start clean")
@@ -230,7 +229,7 @@ class Subscriber:
             return Subscribed()
         self.disconnect()
         filters = " and ".join(each for each, _code in refused)
-        answer = _answer(ReasonCode, refused[0][1], packet.properties)
+        answer = refusal_text(ReasonCode, refused[0][1], packet.properties)
         return Failed(BrokerFailed("mqtt_subscription_refused", server=self._server, filters=filters, answer=answer))
 
     def _got_publish(self, packet: Publish) -> SubscriberEvent | None:
@@ -252,7 +251,7 @@ class Subscriber:
         return None
 
     def _got_disconnect(self, packet: Disconnect) -> SubscriberEvent:
-        answer = _answer(ReasonCode, packet.code, packet.properties)
+        answer = refusal_text(ReasonCode, packet.code, packet.properties)
         subscribed = self.state is SubscriberState.SUBSCRIBED
         self.state = SubscriberState.CLOSED
         if subscribed:
@@ -260,7 +259,7 @@ class Subscriber:
         return Failed(BrokerFailed("mqtt_connection_refused", server=self._server, answer=answer))
 
     def _refused(self, error: MqttError) -> SubscriberEvent:
-        if self.version is Version.V5 and self._first == _OLDER_REFUSAL:
+        if self.version is Version.V5 and self._first == OLDER_REFUSAL:
             self.state = SubscriberState.CLOSED
             return VersionRefused()
         return self._fail(str(error), error.mqtt_reason)
@@ -270,13 +269,6 @@ class Subscriber:
             self._send(Disconnect(code))
         self.state = SubscriberState.CLOSED
         return Failed(BrokerFailed("mqtt_broker_invalid", server=self._server, defect=defect))
-
-
-def _answer(codes: type[ReasonCode | ReturnCode], code: int, properties: Properties) -> str:
-    """A refusal in words: the standard's name of its code, and the text that the server adds."""
-    name = codes(code).name.lower().replace("_", " ")
-    text = f": {properties.reason_string}" if properties.reason_string else ""
-    return f"{name} (0x{code:02x}){text}"
 
 
 _TRANSITIONS: Final[

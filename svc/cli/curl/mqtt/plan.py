@@ -18,9 +18,8 @@ from svc.cli.verification_flags import chosen_profile, parse_identities
 from svc.client.target import BrokerTarget
 from svc.client.verification import Demands
 from svc.errors import printable
-from svc.wire.mqtt import name_defect
+from svc.notary.artifact_topics import ArtifactPrefix
 from svc.wire.mqtt.primitives import MAX_TEXT, is_valid_text
-from svc.wire.mqtt.topics import SHARE
 
 _HTTP_ONLY: Final = {
     "data": "-d",
@@ -147,9 +146,9 @@ def _refuse_flags(values: Mapping[str, Any]) -> None:
 
 
 def _prefix(text: str) -> str:
-    if name_defect(text) or text.startswith(SHARE) or not _is_sendable(f"{text}/workload/#"):
+    try:
+        return str(ArtifactPrefix.parse(text))
+    except ValueError as error:
         raise UsageRefused(
-            f'{naming.ENV_ARTIFACT_PREFIX} is set to "{printable(text)}"',
-            f"expected: the beginning of a topic, such as {naming.ARTIFACT_PREFIX}",
-        )
-    return text.removesuffix("/")
+            f'{naming.ENV_ARTIFACT_PREFIX} is set to "{printable(text)}"', f"expected: {error}"
+        ) from error
