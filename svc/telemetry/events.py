@@ -148,6 +148,28 @@ class Event(Enum):
     POLICY_AUDITED = ("svc.proxy.policy.audited", _AUDIT, _INFO, "success", "request matches a rule of an Audit policy")
     UPSTREAM_FAILED = ("svc.proxy.upstream.failed", _OPERATIONAL, _WARN, "failure", "upstream failed")
     UPSTREAM_MISBEHAVED = ("svc.proxy.upstream.misbehaved", _OPERATIONAL, _WARN, "failure", "upstream broke HTTP")
+    ARTIFACTS_BEGAN = (
+        "svc.proxy.artifacts.began",
+        _OPERATIONAL,
+        _INFO,
+        "success",
+        "artifacts are published on the upstream broker",
+    )
+    ARTIFACTS_FAILED = (
+        "svc.proxy.artifacts.failed",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "no session with the upstream broker to publish artifacts",
+    )
+    ARTIFACTS_REFUSED = (
+        "svc.proxy.artifacts.refused",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "the upstream broker refuses artifacts",
+    )
+    ARTIFACTS_DROPPED = ("svc.proxy.artifacts.dropped", _OPERATIONAL, _WARN, "failure", "receipts are not published")
     DRAIN_STARTED = ("svc.proxy.drain.started", _OPERATIONAL, _INFO, "success", "draining")
     DRAIN_FINISHED = ("svc.proxy.drain.finished", _OPERATIONAL, _INFO, "success", "drained")
 

@@ -111,6 +111,10 @@ class Health:
             raise ConditionUnknown(name=name)
         return found
 
+    def add_optional(self, name: str) -> None:
+        """Have one more condition that is only shown, unless there is one of this name already."""
+        self._conditions.setdefault(name, Condition(name, False, "not_yet_known", "", self._now(), required=False))
+
     def holds(self, name: str, message: str = "") -> None:
         """Set that a condition holds; ``message`` may still warn."""
         self._set(name, True, "", message)

@@ -89,6 +89,17 @@ CONNACK_REASONS: Final = (
 UpstreamCause = Literal["peer_expired", "credentials_expired", "reauthorization", "rotation", "identity_withdrawn"]
 UPSTREAM_CAUSES: Final[tuple[UpstreamCause, ...]] = get_args(UpstreamCause)
 
+#: What became of artifacts for the upstream broker of an MQTT listener: (kind, result). With MQTT 3.1.1 a refused probe
+#: stands for all artifacts of a session.
+ARTIFACTS: Final = (
+    ("workload", "published"),
+    ("workload", "refused"),
+    ("receipt", "published"),
+    ("receipt", "refused"),
+    ("receipt", "dropped"),
+    ("probe", "refused"),
+)
+
 #: The methods of RFC 9110, section 9, and PATCH (RFC 5789), without CONNECT, which is refused before it is a request.
 HTTP_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"))
 

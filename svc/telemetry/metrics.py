@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from svc.telemetry.labels import (
+    ARTIFACTS,
     CAUSES,
     CONNACK_REASONS,
     DB_ERRORS,
@@ -80,11 +81,15 @@ class MqttMetrics:
     Attributes:
         stored: messages with an acknowledgement, forwarded to the broker.
         acknowledged: those that the broker has acknowledged with success.
+        artifacts: statements and receipts for the broker, by kind and result.
     """
 
     def __init__(self, families: _MqttFamilies) -> None:
         self.stored: Final[UnlockedCount] = families.stored.labels()
         self.acknowledged: Final[UnlockedCount] = families.acknowledged.labels("upstream")
+        self.artifacts: Final[dict[tuple[str, str], UnlockedCount]] = {
+            pair: families.artifacts.labels(*pair) for pair in ARTIFACTS
+        }
         self._rejected = {reason: families.rejected.labels(reason) for reason in CONNACK_REASONS}
 
     def connack_rejected(self, reason: str) -> None:
@@ -415,6 +420,12 @@ class _MqttFamilies:
             "svc_proxy_mqtt_upstream_connack_rejected",
             "Sessions refused by the upstream broker.",
             ("reason",),
+            registry=registry,
+        )
+        self.artifacts: Final = UnlockedCounter(
+            "svc_proxy_mqtt_artifacts",
+            "Statements and receipts for the upstream broker, by what became of them.",
+            ("kind", "result"),
             registry=registry,
         )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -46,20 +48,49 @@ def read_trusted(path: str | Path, *, own_uid: int | None = None, max_bytes: int
     """
     allowed = frozenset((0, os.geteuid() if own_uid is None else own_uid))
     real = os.path.realpath(path)
-    try:
+    with _typed_errors(path):
         for folder in {os.path.dirname(os.path.abspath(path)), os.path.dirname(real)}:
             _refuse_writable(path, f"its folder {folder}", os.stat(folder), allowed)
-        # Checked by the open descriptor, so that the checked file is the one that is read.
-        with open(os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
-                raise FileRefused(path=path, defect="it is not a regular file")
-            _refuse_writable(path, "it", status, allowed)
-            data = file.read(max_bytes + 1)
+        return _read(path, real, lambda status: _refuse_writable(path, "it", status, allowed), max_bytes)
+
+
+def read_secret(path: str | Path, *, own_uid: int | None = None, max_bytes: int = MAX_FILE) -> bytes:
+    """
+    Read a file that contains a secret; arguments and errors are those of :func:`read_trusted`.
+
+    As for libpq, a file of the own user must have mode 0600 at most, and one of root 0640, as secrets have that
+    Kubernetes mounts for another user.
+    """
+    own = os.geteuid() if own_uid is None else own_uid
+
+    def check(status: os.stat_result) -> None:
+        if status.st_uid not in (0, own):
+            raise FileRefused(path=path, defect=f"it belongs to user {status.st_uid}")
+        if stat.S_IMODE(status.st_mode) & ~(0o600 if status.st_uid else 0o640):
+            raise FileRefused(path=path, defect=f"it has mode {stat.S_IMODE(status.st_mode):04o}, open to others")
+
+    with _typed_errors(path):
+        return _read(path, os.path.realpath(path), check, max_bytes)
+
+
+@contextlib.contextmanager
+def _typed_errors(path: str | Path) -> Iterator[None]:
+    try:
+        yield
     except FileNotFoundError as error:
         raise FileMissing(path=path) from error
     except OSError as error:
         raise FileRefused(path=path, defect=error.strerror or "it cannot be read") from error
+
+
+def _read(path: str | Path, real: str, check: Callable[[os.stat_result], None], max_bytes: int) -> bytes:
+    # Checked by the open descriptor, so that the checked file is the one that is read.
+    with open(os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise FileRefused(path=path, defect="it is not a regular file")
+        check(status)
+        data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
         raise FileRefused(path=path, defect=f"it is larger than {max_bytes} octets")
     return data

@@ -61,6 +61,18 @@ class HealthTests(SynchronousTestCase):
         health.require("b", False)
         self.assertEqual([True, False, True], self.changes)
 
+    def test_added(self) -> None:
+        """A condition that is added later is shown and does not make the process less ready; once is enough."""
+        self.health.holds("a")
+        self.health.holds("b")
+        self.health.add_optional("c")
+        self.assertEqual((True, ["a", "b", "c"]), (self.health.ready, [each.name for each in self.health.conditions]))
+        self.health.holds("c")
+        self.health.add_optional("c")
+        self.assertTrue(self.health.condition("c").holds)
+        self.health.fails("c", "broken")
+        self.assertTrue(self.health.ready)
+
     def test_unknown_names(self) -> None:
         """A name that the constructor was not given is an error, not a new condition."""
         self.assertRaises(ConditionUnknown, self.health.holds, "c")

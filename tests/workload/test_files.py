@@ -7,7 +7,15 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from svc.workload.files import FileMissing, FileRefused, FileStamp, read_trusted, refuse_open_folder, write_atomically
+from svc.workload.files import (
+    FileMissing,
+    FileRefused,
+    FileStamp,
+    read_secret,
+    read_trusted,
+    refuse_open_folder,
+    write_atomically,
+)
 
 
 class FolderCase(SynchronousTestCase):
@@ -103,6 +111,56 @@ class ReadTrustedTests(FolderCase):
         fifo = self.folder / "fifo"
         os.mkfifo(fifo, 0o600)
         self.assertRaises(FileRefused, read_trusted, fifo)
+
+
+class ReadSecretTests(FolderCase):
+    """Files with a secret."""
+
+    def secret(self, mode: int) -> Path:
+        path = self.folder / "secret"
+        path.write_bytes(b"s")
+        path.chmod(mode)
+        return path
+
+    def test_own(self) -> None:
+        """A file of the own user is read if nobody else can, in whatever folder."""
+        if os.geteuid() == 0:
+            path = self.secret(0o600)
+            os.chown(path, 1234, -1)
+            self.assertEqual(b"s", read_secret(path, own_uid=1234))
+            path.chmod(0o640)
+            self.assertRaises(FileRefused, read_secret, path, own_uid=1234)
+            return
+        for mode in (0o600, 0o400):
+            self.assertEqual(b"s", read_secret(self.secret(mode)))
+        for mode in (0o640, 0o604, 0o620, 0o700):
+            self.assertRaises(FileRefused, read_secret, self.secret(mode))
+
+    def test_of_root(self) -> None:
+        """One of root may be readable by its group, no more."""
+        if os.geteuid():
+            raise SkipTest("only root makes files of root")
+        for mode in (0o600, 0o640, 0o440):
+            self.assertEqual(b"s", read_secret(self.secret(mode), own_uid=1234))
+        for mode in (0o644, 0o660, 0o750):
+            self.assertRaises(FileRefused, read_secret, self.secret(mode), own_uid=1234)
+
+    def test_foreign_owner(self) -> None:
+        """One of another user is refused."""
+        path = self.secret(0o600)
+        owner = path.stat().st_uid
+        if owner == 0:
+            os.chown(path, 1235, -1)
+        error = self.assertRaises(FileRefused, read_secret, path, own_uid=1234)
+        self.assertIn("belongs to user", str(error))
+
+    def test_bounds(self) -> None:
+        """One octet too many, no regular file, and no file are errors."""
+        path = self.secret(0o600)
+        self.assertEqual(b"s", read_secret(path, max_bytes=1))
+        self.assertRaises(FileRefused, read_secret, path, max_bytes=0)
+        self.assertRaises(FileRefused, read_secret, self.folder)
+        self.assertRaises(FileMissing, read_secret, self.folder / "absent")
 
 
 class RefuseOpenFolderTests(FolderCase):
