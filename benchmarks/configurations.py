@@ -80,19 +80,20 @@ def haproxy(ground: Ground, inbound: int, outbound: int) -> str:
     )
 
 
-def haproxy_tcp(ground: Ground, inbound: int) -> str:
+def haproxy_tcp(ground: Ground, inbound: int, upstream: int) -> str:
     """
     Write haproxy with one thread, relaying octets.
 
     Args:
         ground: what all share.
         inbound: its port with mutual TLS.
+        upstream: the port that it relays to.
 
     Returns:
         The text of ``haproxy.cfg``.
     """
     mutual_tls = _MUTUAL_TLS.format(folder=ground.credentials).removesuffix(" alpn http/1.1")
-    return _HAPROXY_TCP.format(mutual_tls=mutual_tls, most=_MOST_CONNECTIONS, inbound=inbound, plain=ground.plain)
+    return _HAPROXY_TCP.format(mutual_tls=mutual_tls, most=_MOST_CONNECTIONS, inbound=inbound, upstream=upstream)
 
 
 def stunnel(ground: Ground, inbound: int) -> str:
@@ -211,6 +212,39 @@ def proxy(
             "limits": limits,
         }
     )
+    return _settings(ground, listeners, admin, metrics)
+
+
+def mqtt_proxy(ground: Ground, levels: dict[str, int], broker: int, admin: int, metrics: int) -> dict[str, object]:
+    """
+    Write our proxy before a broker: one inbound listener for each level of notarization.
+
+    Args:
+        ground: what all share.
+        levels: the inbound ports by level.
+        broker: the port of the broker.
+        admin: the port of the readiness page.
+        metrics: the port of the metrics.
+
+    Returns:
+        The settings.
+    """
+    listeners: list[dict[str, object]] = [
+        {
+            "name": level,
+            "protocol": "mqtt",
+            "direction": "inbound",
+            "listen": f"127.0.0.1:{port}",
+            "upstream": f"127.0.0.1:{broker}",
+            "limits": {"connections": _OUR_MOST_CONNECTIONS},
+            **({} if level == "none" else {"notarization": level}),
+        }
+        for level, port in levels.items()
+    ]
+    return _settings(ground, listeners, admin, metrics)
+
+
+def _settings(ground: Ground, listeners: list[dict[str, object]], admin: int, metrics: int) -> dict[str, object]:
     return {
         "trustDomain": TRUST_DOMAIN,
         "spiffeSocketPath": f"unix://{ground.folder}/agent.sock",
@@ -307,7 +341,7 @@ frontend inbound
     bind 127.0.0.1:{inbound} backlog 4096 {mutual_tls} curves X25519
     default_backend application
 backend application
-    server nginx 127.0.0.1:{plain}
+    server upstream 127.0.0.1:{upstream}
 """
 _STUNNEL: Final = """\
 foreground = yes

@@ -21,8 +21,6 @@
 #include <getopt.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <openssl/err.h>
-#include <openssl/ssl.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <sys/epoll.h>
@@ -30,6 +28,8 @@
 #include <unistd.h>
 
 #include "measuring.h"
+
+#include "channel.h"
 
 enum { HEAD_LIMIT = 8192, READ_SIZE = 256 * 1024, HANDSHAKES_AT_ONCE = 32, EVENTS = 256, PATIENCE = 15 };
 
@@ -118,11 +118,8 @@ static void open_connection(struct connection *c)
     c->began = seconds_now();
     if (connect(c->descriptor, (struct sockaddr *)&address, sizeof address) < 0 && errno != EINPROGRESS)
         fail("connect");
-    if (context != NULL) {
-        c->tls = SSL_new(context);
-        SSL_set_fd(c->tls, c->descriptor);
-        SSL_set_connect_state(c->tls);
-    }
+    if (context != NULL)
+        c->tls = tls_client(context, c->descriptor);
     epoll_ctl(events, EPOLL_CTL_ADD, c->descriptor, &event);
 }
 
@@ -156,35 +153,10 @@ static void give_up(struct connection *c, const char *why)
     open_connection(c);
 }
 
-/* Both return the number of octets moved, 0 where the connection must wait, -1 at its end. */
-static int receive(struct connection *c)
-{
-    if (c->tls == NULL) {
-        ssize_t got = read(c->descriptor, buffer, READ_SIZE);
-        return got > 0 ? (int)got : got < 0 && errno == EAGAIN ? 0 : -1;
-    }
-    int got = SSL_read(c->tls, buffer, READ_SIZE);
-    if (got > 0)
-        return got;
-    return SSL_get_error(c->tls, got) == SSL_ERROR_WANT_READ ? 0 : -1;
-}
-
-static int transmit(struct connection *c, const char *data, size_t size)
-{
-    if (c->tls == NULL) {
-        ssize_t sent = write(c->descriptor, data, size);
-        return sent > 0 ? (int)sent : sent < 0 && errno == EAGAIN ? 0 : -1;
-    }
-    int sent = SSL_write(c->tls, data, (int)size);
-    if (sent > 0)
-        return sent;
-    return SSL_get_error(c->tls, sent) == SSL_ERROR_WANT_WRITE ? 0 : -1;
-}
-
 static void send_rest(struct connection *c)
 {
     while (c->unsent > 0) {
-        int sent = transmit(c, request + request_size - c->unsent, c->unsent);
+        int sent = transmit_octets(c->tls, c->descriptor, request + request_size - c->unsent, c->unsent);
         if (sent < 0) {
             give_up(c, "the connection ended while sending");
             return;
@@ -314,7 +286,7 @@ static void happened(struct connection *c, unsigned what)
         send_rest(c);
     /* In TLS records may wait inside the library: read until it has no more. */
     while (c->state == WAITING || c->state == AT_REST) {
-        int got = receive(c);
+        int got = receive_octets(c->tls, c->descriptor, buffer, READ_SIZE);
         if (got == 0)
             return;
         if (got < 0) {
@@ -383,26 +355,6 @@ static void measure(struct connection *connections)
            answers, octets, elapsed, spent, errors, quantile(.5), quantile(.9), quantile(.99));
 }
 
-static void prepare_tls(void)
-{
-    char chain[1024], key[1024], roots[1024];
-    snprintf(chain, sizeof chain, "%s/chain.pem", options.tls);
-    snprintf(key, sizeof key, "%s/key.pem", options.tls);
-    snprintf(roots, sizeof roots, "%s/roots.pem", options.tls);
-    context = SSL_CTX_new(TLS_client_method());
-    if (context == NULL || SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1
-        || SSL_CTX_load_verify_locations(context, roots, NULL) != 1
-        || SSL_CTX_use_certificate_chain_file(context, chain) != 1
-        || SSL_CTX_use_PrivateKey_file(context, key, SSL_FILETYPE_PEM) != 1
-        || (options.groups != NULL && SSL_CTX_set1_groups_list(context, options.groups) != 1)) {
-        ERR_print_errors_fp(stderr);
-        exit(1);
-    }
-    SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
-    SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-    SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_RELEASE_BUFFERS);
-}
-
 static void read_options(int count, char **words)
 {
     static const struct option known[] = {
@@ -442,7 +394,7 @@ int main(int count, char **words)
     signal(SIGPIPE, SIG_IGN);
     read_options(count, words);
     if (options.tls != NULL)
-        prepare_tls();
+        context = tls_context(options.tls, options.groups);
     request_size = (size_t)snprintf(request, sizeof request,
                                     "GET %s HTTP/1.1\r\nHost: service.example:8443\r\nUser-Agent: load/1\r\n"
                                     "Accept: */*\r\nX-Request-Id: 2f1c7a55-9d0e-4c38-b6a1-0d6f3f1b7e11\r\n\r\n",

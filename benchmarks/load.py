@@ -18,7 +18,9 @@ from benchmarks.peers import Device
 from svc.errors import SvcError
 
 SOURCE: Final = Path(__file__).with_name("load.c")
-_HEADER: Final = Path(__file__).with_name("measuring.h")
+_HEADERS: Final = [Path(__file__).with_name(name) for name in ("measuring.h", "channel.h")]
+#: What it is linked with.
+_LIBRARIES: Final = ("-lssl", "-lcrypto")
 #: Group that haproxy's OpenSSL and ours both have, so that both pay for the same key agreement.
 CLASSICAL: Final = "X25519"
 
@@ -30,14 +32,13 @@ class LoadFailed(SvcError):
     hint = "is the C compiler there, and libssl-dev? as root: apt-get install gcc libssl-dev"
 
 
-def build(source: Path, folder: Path, *libraries: str) -> Path:
+def build(source: Path, folder: Path) -> Path:
     """
     Build a load generator, or take the one built of the same source.
 
     Args:
         source: its one C file.
         folder: where builds are kept.
-        libraries: options for the linker.
 
     Returns:
         The program.
@@ -45,11 +46,12 @@ def build(source: Path, folder: Path, *libraries: str) -> Path:
     Raises:
         LoadFailed: it does not build.
     """
-    digest = hashlib.sha256(source.read_bytes() + _HEADER.read_bytes()).hexdigest()[:16]
+    text = b"".join(each.read_bytes() for each in (source, *_HEADERS))
+    digest = hashlib.sha256(text).hexdigest()[:16]
     program = folder / f"{source.stem}-{digest}"
     if not program.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        command = ["gcc", "-O2", "-Wall", "-o", str(program), str(source), *libraries]
+        command = ["gcc", "-O2", "-Wall", "-o", str(program), str(source), *_LIBRARIES]
         try:
             subprocess.run(command, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:
@@ -135,7 +137,7 @@ class LoadGenerator:
         Raises:
             LoadFailed: it does not build.
         """
-        program = build(SOURCE, folder, "-lssl", "-lcrypto")
+        program = build(SOURCE, folder)
         return cls(program, credentials)
 
     def run(self, load: Load, device: Device) -> Result:

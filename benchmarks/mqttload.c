@@ -1,15 +1,16 @@
 /*
- * Load for an MQTT 3.1.1 broker over plain TCP, from one thread, and the CPU time that the broker spent on it.
+ * Load for an MQTT 3.1.1 broker over plain TCP, or over mutual TLS for a proxy before it, from one thread, and the CPU
+ * time that they spent on it.
  *
- *   mqttload --port N [--mode flow|connects|idle] [--qos 0|1|2] [--clients N] [--window N] [--payload OCTETS]
- *            [--warm SECONDS] [--seconds SECONDS] [--watch PID]...
+ *   mqttload --port N [--tls FOLDER] [--groups LIST] [--mode flow|connects|idle] [--qos 0|1|2] [--clients N]
+ *            [--window N] [--payload OCTETS] [--warm SECONDS] [--seconds SECONDS] [--watch PID]...
  *
  * flow      one client publishes to N subscribers; WINDOW messages are in flight at a time: the next one is sent when
  *           the oldest is acknowledged to its publisher and received by all subscribers
  * connects  N clients connect, await CONNACK, disconnect in order, and begin again
  * idle      N clients connect; prints {"ready": N}, and holds them until its standard input ends
  *
- * What happens while warming up is not counted. CPU time is read from the clocks of the watched processes at both ends of
+ * FOLDER holds chain.pem, key.pem and roots.pem. What happens while warming up is not counted. CPU time is read from the clocks of the watched processes at both ends of
  * the counted time, so that it belongs to exactly what is counted: deliveries, or connections. The result is one line of
  * JSON.
  *
@@ -31,18 +32,21 @@
 
 #include "measuring.h"
 
+#include "channel.h"
+
 enum { READ_SIZE = 256 * 1024, OPENING_AT_ONCE = 32, EVENTS = 256, PATIENCE = 30, PAYLOAD_LIMIT = 60000 };
 enum { CONNACK = 0x20, PUBLISH = 0x30, PUBACK = 0x40, PUBREC = 0x50, PUBREL = 0x62, PUBCOMP = 0x70, SUBACK = 0x90 };
 
 static const char TOPIC[] = "site/line/sensor";
 
 enum mode { FLOW, CONNECTS, IDLE };
-enum state { CLOSED, CONNECTING, AWAITING_CONNACK, SUBSCRIBING, READY };
+enum state { CLOSED, CONNECTING, SHAKING, AWAITING_CONNACK, SUBSCRIBING, READY };
 
 struct client {
     enum state state;
     bool publishes, written;
     int descriptor, number;
+    SSL *tls;
     uint64_t next;          /* the message that must come next, or for the publisher the one to be acknowledged next */
     uint64_t next_release;  /* QoS 2: the one whose PUBREL, or for the publisher whose PUBREC, must come next */
     size_t unsent, room;
@@ -55,8 +59,10 @@ static struct {
     int port, clients, qos, window, payload;
     enum mode mode;
     double warm, seconds;
+    const char *tls, *groups;
 } options = { .clients = 1, .window = 20, .payload = 100, .warm = 0.3, .seconds = 1.5 };
 
+static SSL_CTX *context;
 static int events;
 static struct sockaddr_in address;
 static unsigned char *buffer;
@@ -98,8 +104,12 @@ static void send_all(void)
         if (c->state == CLOSED)
             continue;
         /* The window keeps the octets in flight far below the socket's buffer. */
-        if (write(c->descriptor, c->out, c->unsent) != (ssize_t)c->unsent)
-            fail("write");
+        for (size_t sent = 0; sent < c->unsent;) {
+            int moved = transmit_octets(c->tls, c->descriptor, c->out + sent, c->unsent - sent);
+            if (moved <= 0)
+                fail("write");
+            sent += (size_t)moved;
+        }
         c->unsent = 0;
     }
     changes = 0;
@@ -113,8 +123,9 @@ static void put_answer(struct client *c, unsigned char first, uint64_t identifie
 
 static void put_connect(struct client *c)
 {
-    char name[24];
-    int size = snprintf(name, sizeof name, "load-%d", c->number);
+    /* A broker may get the last CONNECT of an earlier run late: it must not take over a session of this one. */
+    char name[32];
+    int size = snprintf(name, sizeof name, "load-%d-%d", (int)getpid(), c->number);
     unsigned char head[] = { 0x10, (unsigned char)(12 + size), 0, 4, 'M', 'Q', 'T', 'T', 4, 2, 0, 0, 0, (unsigned char)size };
     put(c, head, sizeof head);
     put(c, name, (size_t)size);
@@ -197,7 +208,37 @@ static void open_client(struct client *c)
     c->held = c->unsent = 0;
     if (connect(c->descriptor, (struct sockaddr *)&address, sizeof address) < 0 && errno != EINPROGRESS)
         fail("connect");
+    if (context != NULL)
+        c->tls = tls_client(context, c->descriptor);
     epoll_ctl(events, EPOLL_CTL_ADD, c->descriptor, &event);
+}
+
+static void close_client(struct client *c)
+{
+    if (c->tls != NULL) {
+        SSL_shutdown(c->tls);
+        SSL_free(c->tls);
+        c->tls = NULL;
+    }
+    close(c->descriptor);
+    c->state = CLOSED;
+}
+
+/* What a handshake sends fits the socket's buffer, so that it waits for the server alone. */
+static void shake(struct client *c)
+{
+    if (c->tls != NULL) {
+        int done = SSL_do_handshake(c->tls);
+        if (done != 1) {
+            if (SSL_get_error(c->tls, done) != SSL_ERROR_WANT_READ) {
+                ERR_print_errors_fp(stderr);
+                violation("refused a handshake");
+            }
+            return;
+        }
+    }
+    c->state = AWAITING_CONNACK;
+    put_connect(c);
 }
 
 static void connected(struct client *c)
@@ -211,8 +252,8 @@ static void connected(struct client *c)
         fail("connect");
     }
     epoll_ctl(events, EPOLL_CTL_MOD, c->descriptor, &event);
-    c->state = AWAITING_CONNACK;
-    put_connect(c);
+    c->state = SHAKING;
+    shake(c);
 }
 
 static void is_ready(struct client *c)
@@ -235,10 +276,9 @@ static void connack_received(struct client *c, const unsigned char *body, size_t
         return;
     }
     static const unsigned char disconnect[] = { 0xE0, 0 };
-    if (write(c->descriptor, disconnect, sizeof disconnect) != (ssize_t)sizeof disconnect)
+    if (transmit_octets(c->tls, c->descriptor, disconnect, sizeof disconnect) != sizeof disconnect)
         fail("write");
-    close(c->descriptor);
-    c->state = CLOSED;
+    close_client(c);
     counted += counting;
     open_client(c);
 }
@@ -321,7 +361,7 @@ static void packet_received(struct client *c, unsigned char first, const unsigne
 static size_t take(struct client *c, const unsigned char *data, size_t size)
 {
     size_t at = 0;
-    while (c->state != CLOSED && c->state != CONNECTING) {
+    while (c->state > SHAKING) {
         size_t length = 0, index = 1;
         for (;; index++) {
             if (index > 4)
@@ -340,16 +380,9 @@ static size_t take(struct client *c, const unsigned char *data, size_t size)
     return 0;
 }
 
-static void readable(struct client *c)
+static void received(struct client *c, size_t got)
 {
-    if (c->held)
-        memcpy(buffer, c->part, c->held);
-    ssize_t got = read(c->descriptor, buffer + c->held, READ_SIZE - c->held);
-    if (got < 0 && errno == EAGAIN)
-        return;
-    if (got <= 0)
-        violation("closed a connection");
-    size_t size = c->held + (size_t)got, left = take(c, buffer, size);
+    size_t size = c->held + got, left = take(c, buffer, size);
     if (left > PAYLOAD_LIMIT + 64)
         violation("sent a packet that is too long");
     c->held = left;
@@ -358,6 +391,23 @@ static void readable(struct client *c)
         if (c->part == NULL)
             fail("memory");
         memcpy(c->part, buffer + size - left, left);
+    }
+}
+
+static void readable(struct client *c)
+{
+    /* In TLS records may wait inside the library: read until it has no more. */
+    while (c->state > SHAKING) {
+        if (c->held)
+            memcpy(buffer, c->part, c->held);
+        int got = receive_octets(c->tls, c->descriptor, buffer + c->held, READ_SIZE - c->held);
+        if (got == 0)
+            return;
+        if (got < 0)
+            violation("closed a connection");
+        received(c, (size_t)got);
+        if (c->tls == NULL)
+            return;
     }
 }
 
@@ -372,7 +422,9 @@ static void wait_for_events(double seconds)
         struct client *c = found[i].data.ptr;
         if (c->state == CONNECTING)
             connected(c);
-        else if (c->state != CLOSED)
+        else if (c->state == SHAKING)
+            shake(c);
+        if (c->state > SHAKING)
             readable(c);
     }
     if (started)
@@ -439,7 +491,8 @@ static enum mode mode_named(const char *name)
 static void read_options(int count, char **words)
 {
     static const struct option known[] = {
-        { "port", required_argument, NULL, 'p' },    { "mode", required_argument, NULL, 'm' },
+        { "port", required_argument, NULL, 'p' },    { "tls", required_argument, NULL, 't' },
+        { "groups", required_argument, NULL, 'g' },  { "mode", required_argument, NULL, 'm' },
         { "qos", required_argument, NULL, 'q' },     { "clients", required_argument, NULL, 'c' },
         { "window", required_argument, NULL, 'n' },  { "payload", required_argument, NULL, 'b' },
         { "warm", required_argument, NULL, 'w' },    { "seconds", required_argument, NULL, 's' },
@@ -449,6 +502,8 @@ static void read_options(int count, char **words)
     while ((option = getopt_long(count, words, "", known, NULL)) != -1) {
         switch (option) {
         case 'p': options.port = atoi(optarg); break;
+        case 't': options.tls = optarg; break;
+        case 'g': options.groups = optarg; break;
         case 'm': options.mode = mode_named(optarg); break;
         case 'q': options.qos = atoi(optarg); break;
         case 'c': options.clients = atoi(optarg); break;
@@ -471,6 +526,8 @@ int main(int count, char **words)
 {
     signal(SIGPIPE, SIG_IGN);
     read_options(count, words);
+    if (options.tls != NULL)
+        context = tls_context(options.tls, options.groups);
     address = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons((unsigned short)options.port) };
     inet_pton(AF_INET, "127.0.0.1", &address.sin_addr);
     events = epoll_create1(EPOLL_CLOEXEC);

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from benchmarks.load import IdleConnections, LoadFailed, build
+from benchmarks.load import CLASSICAL, IdleConnections, LoadFailed, build
 from benchmarks.peers import Device
 
 SOURCE: Final = Path(__file__).with_name("mqttload.c")
@@ -48,29 +48,36 @@ class MqttLoadGenerator:
 
     Args:
         folder: where builds are kept.
+        credentials: the folder with ``chain.pem``, ``key.pem`` and ``roots.pem`` of clients with TLS.
 
     Raises:
         LoadFailed: it does not build.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, credentials: Path) -> None:
         self._program = build(SOURCE, folder)
+        self._credentials = credentials
 
-    def run(self, load: MqttLoad, broker: Device) -> float:
+    def run(self, load: MqttLoad, broker: Device, *behind: Device) -> float:
         """
         Measure.
 
         Args:
             load: what to do.
-            broker: to whom.
+            broker: to whom, or a proxy before it.
+            behind: whose CPU time counts, too.
 
         Returns:
-            Deliveries, or connections, for each second of the broker's CPU time.
+            Deliveries, or connections, for each second of CPU time.
 
         Raises:
             LoadFailed: it did not run to its end, or an octet that came back was wrong.
         """
-        command = [str(self._program), "--port", str(broker.port), "--watch", str(broker.pid), "--mode", load.mode]
+        command = [str(self._program), "--port", str(broker.port), "--mode", load.mode]
+        for each in (broker, *behind):
+            command += ["--watch", str(each.pid)]
+        if broker.tls:
+            command += ["--tls", str(self._credentials), "--groups", CLASSICAL]
         command += ["--qos", str(load.qos), "--clients", str(load.clients), "--window", str(load.window)]
         command += ["--seconds", str(load.seconds), "--warm", str(load.warm)]
         done = subprocess.run(

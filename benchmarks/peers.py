@@ -27,6 +27,8 @@ from svc.errors import SvcError
 from svc.quickstart.processes import Running, answers_tcp, answers_unix, free_port
 
 LEVELS: Final = ("none", "workload", "logRequest", "signRequest")
+#: Those of messages through an MQTT listener.
+MQTT_LEVELS: Final = ("none",)
 _BIN: Final = Path(sys.executable).parent
 START_SECONDS: Final = 30.0
 
@@ -71,6 +73,7 @@ class Stage:
     """
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self._folder = folder
         self._processes: list[Running] = []
         self._notaries: dict[int, Path] = {}
@@ -201,16 +204,22 @@ class Stage:
         )
         return Device("haproxy", inbound, running.pid), Device("haproxy outbound", outbound, running.pid, tls=False)
 
-    def haproxy_tcp(self) -> Device:
+    def haproxy_tcp(self, upstream: int | None = None) -> Device:
         """
         Start haproxy with one thread, relaying octets.
+
+        Args:
+            upstream: the port that it relays to; that of the application by default.
 
         Returns:
             The device.
         """
         port = free_port()
-        config = self._write("haproxy-tcp.cfg", configurations.haproxy_tcp(self._ground, port))
-        running = self._start("haproxy-tcp", [program("haproxy"), "-db", "-f", str(config)], lambda: answers_tcp(port))
+        text = configurations.haproxy_tcp(self._ground, port, upstream or self._ground.plain)
+        config = self._write(f"haproxy-tcp-{port}.cfg", text)
+        running = self._start(
+            f"haproxy-tcp-{port}", [program("haproxy"), "-db", "-f", str(config)], lambda: answers_tcp(port)
+        )
         return Device("haproxy tcp", port, running.pid)
 
     def stunnel(self) -> Device:
@@ -259,6 +268,23 @@ class Stage:
         devices["tcp"] = Device("ours, tcp", tcp, running.pid)
         devices["outbound"] = Device("ours, outbound", outbound, running.pid, tls=False)
         return devices
+
+    def mqtt_proxy(self, broker: Device) -> dict[str, Device]:
+        """
+        Start our proxy before a broker, with one listener for each level of notarization.
+
+        Args:
+            broker: the broker.
+
+        Returns:
+            Its sides by level.
+        """
+        ports, admin = {level: free_port() for level in MQTT_LEVELS}, free_port()
+        settings = configurations.mqtt_proxy(self._ground, ports, broker.port, admin, free_port())
+        config = self._write(f"mqtt-proxy-{admin}.yaml", json.dumps(settings))
+        command = [*twistd(), "svc-proxy", "--config", str(config)]
+        running = self._start(f"mqtt-proxy-{admin}", command, lambda: _is_ready(admin))
+        return {level: Device(f"ours, {level}", port, running.pid) for level, port in ports.items()}
 
     def notary(self, device: Device) -> Path:
         """

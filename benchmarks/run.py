@@ -28,6 +28,7 @@ from benchmarks.load import CLASSICAL, LoadGenerator
 from benchmarks.measure import FULL, QUICK, Measurement
 from benchmarks.mqtt import MQTT_FULL, MQTT_QUICK, MqttMeasurement
 from benchmarks.mqttload import MqttLoadGenerator
+from benchmarks.mqttproxy import MqttProxyMeasurement
 from benchmarks.peers import Stage
 from benchmarks.profile import Profile
 from benchmarks.records import RecordMeasurement, picture
@@ -78,10 +79,10 @@ def _allow_many_files() -> None:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bin/bench",
-        description="Measure the HTTP proxy, the MQTT broker and their peers in turn, in a run of about five minutes.",
+        description="Measure the proxy, the MQTT broker and their peers in turn, in a run of about five minutes.",
     )
     parser.add_argument("--quick", action="store_true", help="a smoke run: every row in 25 seconds, rough figures")
-    parser.add_argument("--mqtt", action="store_true", help="the rows of the MQTT broker only, in about a minute")
+    parser.add_argument("--mqtt", action="store_true", help="the rows of MQTT only, in about a minute and a half")
     parser.add_argument("--records", action="store_true", help="the rows of records only, in about a minute and a half")
     parser.add_argument("--picture", metavar="FILE", type=Path, help="also draw the rows of records, as SVG")
     parser.add_argument("--all", action="store_true", help="also aiohttp, mitmproxy and amqtt, from PyPI")
@@ -124,10 +125,15 @@ def _records(stage: Stage, options: argparse.Namespace, say: Callable[[str], Non
     return [*records.rows(), records.disk(stage)]
 
 
-def _mqtt(brokers: Brokers, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
+def _mqtt(stage: Stage, brokers: Brokers, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
     extent = MQTT_QUICK if options.quick else MQTT_FULL
     environments = _BUILD if options.all else None
-    return MqttMeasurement(brokers, MqttLoadGenerator(_BUILD), extent, say, environments).run()
+    load = MqttLoadGenerator(_BUILD, stage.credentials)
+    rows = MqttMeasurement(brokers, load, extent, say, environments).run()
+    brokers.stop()
+    say("starting an authority")
+    stage.start()
+    return [*rows, *MqttProxyMeasurement(stage, brokers, load, extent, say).run()]
 
 
 def main(arguments: list[str]) -> int:
@@ -148,21 +154,21 @@ def main(arguments: list[str]) -> int:
 
     _allow_many_files()
     folder = Path(tempfile.mkdtemp(prefix="svc-bench-"))
-    stage, brokers = Stage(folder), Brokers(folder)
+    # The brokers have the machine, and then a stage of their own.
+    stages, brokers = [Stage(folder / name) for name in ("http", "mqtt")], Brokers(folder)
     around = surroundings()
     try:
         if options.profile:
-            print(Profile(stage, _prepared(stage, say), folder, say).run())
+            print(Profile(stages[0], _prepared(stages[0], say), folder, say).run())
         else:
             rows = []
             if options.records:
-                rows += _records(stage, options, say)
+                rows += _records(stages[0], options, say)
             elif not options.mqtt:
-                rows += _http(stage, options, say)
-            # The brokers alone have the machine.
-            stage.stop()
+                rows += _http(stages[0], options, say)
+            stages[0].stop()
             if not options.records:
-                rows += _mqtt(brokers, options, say)
+                rows += _mqtt(stages[1], brokers, options, say)
             _show(rows, around, options.json)
             if options.picture is not None:
                 options.picture.write_text(picture(rows))
@@ -174,7 +180,8 @@ def main(arguments: list[str]) -> int:
         print("bench: interrupted", file=sys.stderr)
         return 1
     finally:
-        stage.stop()
+        for stage in stages:
+            stage.stop()
         brokers.stop()
     shutil.rmtree(folder, ignore_errors=True)
     say("done")
