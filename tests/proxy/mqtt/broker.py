@@ -58,7 +58,7 @@ class Link(StringTransport):
         self.decoder = Decoder("client")
         self.version = Version.V5
         self.answers: list[bytes] = []
-        self.unacknowledged: list[int] = []
+        self.unacknowledged: list[tuple[int, int]] = []
         self.filters: list[str] = []
         self.most_unacknowledged = 0
         self.open = True
@@ -181,7 +181,7 @@ class ModelBroker:
         for link in self.links:
             due, link.unacknowledged = link.unacknowledged[:count], link.unacknowledged[count:] if count else []
             if link.open and due:
-                link.answer(*(Acknowledgement(PacketType.PUBACK, each) for each in due))
+                link.answer(*(Acknowledgement(PacketType.PUBACK, each, code) for each, code in due))
 
     def got(self, link: Link, packet: Packet) -> None:
         """React to a packet of the client."""
@@ -222,11 +222,11 @@ class ModelBroker:
                 self.retained[packet.topic] = packet.payload
                 if not packet.payload:
                     del self.retained[packet.topic]
-        link.unacknowledged.append(packet.packet_id)
+        code = 0x87 if refused and link.version is Version.V5 else 0
+        link.unacknowledged.append((packet.packet_id, code))
         link.most_unacknowledged = max(link.most_unacknowledged, len(link.unacknowledged))
         if not self.holding:
-            code = 0x87 if refused and link.version is Version.V5 else 0
-            link.unacknowledged.remove(packet.packet_id)
+            link.unacknowledged.pop()
             link.answer(Acknowledgement(PacketType.PUBACK, packet.packet_id, code))
         if packet.topic in link.filters and not refused:
             link.answer(Publish(packet.topic, packet.payload))

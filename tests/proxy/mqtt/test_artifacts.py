@@ -559,8 +559,10 @@ class PublicationMachine(RuleBasedStateMachine):
 
     @rule(unreachable=st.booleans(), refused=st.sampled_from([(), ("$.svc",), ("$.svc/receipt",)]))
     def trouble(self, unreachable: bool, refused: tuple[str, ...]) -> None:
-        """The broker goes away, or refuses topics."""
+        """The broker goes away, or refuses topics; with MQTT 3.1.1 that shows in the next session only."""
         self.broker.unreachable, self.broker.refused = unreachable, refused
+        if Version.V5 not in self.broker.versions:
+            self.broker.restart(keeps=True)
 
     @precondition(lambda self: self.made.broker.links and self.made.broker.link.open)
     @rule(data=st.binary(min_size=1, max_size=8))
