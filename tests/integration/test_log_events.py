@@ -54,6 +54,10 @@ ELSEWHERE = {
     "svc.cli.failed": "cli/test_main.py",
     "svc.cli.warning": "cli/test_main.py",
     "svc.cli.notice": "cli/test_main.py",
+    **{
+        f"svc.proxy.artifacts.{name}": "proxy/mqtt/test_artifact_reports.py"
+        for name in ("began", "failed", "refused", "dropped")
+    },
     "svc.proxy.policy.audited": "proxy/test_observers.py",
     "svc.proxy.policy.dry_run": "proxy/test_observers.py",
     "svc.proxy.policy.rejected": "policyfiles/test_watch.py",
