@@ -53,6 +53,8 @@ from svc.proxy.http.peer_verification import PeerVerifier, VerifiedEndpoint
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
+from svc.proxy.mqtt.artifact_reports import ArtifactReports
+from svc.proxy.mqtt.artifacts import ArtifactPublisher, ArtifactPublishers
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.connection import MqttConnection
 from svc.proxy.mqtt.context import MqttContext
@@ -161,6 +163,8 @@ class Assembly:
         self._collector = ReceiptCollector(
             self._store, database=store_name(settings.notary), budget=self._budget, released=self._on_release_point
         )
+        self._publishers = ArtifactPublishers()
+        self._artifact_reports: ArtifactReports | None = None
         #: Post-quantum roots for the verification of peers, once a listener demands it.
         self._pq_roots: PqBundleSource | None = None
         self._rotation = self._make_rotation()
@@ -198,7 +202,8 @@ class Assembly:
             wall=utc_now,
             fatal=self._fatal,
         )
-        for server in (*self._servers(proxy), ClockService(utc_now, self._reactor, self._clock_stepped)):
+        clock = ClockService(utc_now, self._reactor, self._clock_stepped)
+        for server in (*self._servers(proxy), clock, self._publishers):
             server.setServiceParent(proxy.servers)
         if self._profile is not Profile.CLASSICAL:
             watch = IssuerWatch(settings.notary.pqIssuer or "", self._reactor, self._credential_reports.issuer_reached)
@@ -428,9 +433,28 @@ class Assembly:
             **self._relayed(settings, observer),
             session=session,
             client_ids=tuple(ClientIdTemplate.parse(each) for each in settings.clientIDs),
+            artifacts=self._artifact_publisher(settings, observer),
         )
         endpoint = self._server_endpoint(settings, observer, (context.evictions.evict_unpermitted,))
         return Listener(context, endpoint, lambda connections: MqttConnection(context, connections))
+
+    def _artifact_publisher(self, settings: ListenerSettings, observer: ListenerObserver) -> ArtifactPublisher | None:
+        if settings.artifacts is None:
+            return None
+        if self._artifact_reports is None:
+            self._artifact_reports = ArtifactReports(self._metrics.mqtt(), self._health, self._reactor)
+        publisher = ArtifactPublisher(
+            settings.artifacts,
+            listener=settings.name,
+            upstream=str(settings.upstream),
+            endpoint=self._client_endpoint(settings, observer),
+            clock=self._reactor,
+            wall=utc_now,
+            random=os.urandom,
+            jitter=secrets.SystemRandom().random,
+            observer=self._artifact_reports.listener(settings.name, settings.artifacts.prefix),
+        )
+        return self._publishers.add(publisher)
 
     def _relayed(self, settings: ListenerSettings, observer: ListenerObserver) -> dict[str, Any]:
         """What the context of a listener has whose clients have one connection to the upstream each."""

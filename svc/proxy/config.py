@@ -31,6 +31,7 @@ from svc.process.values import (
     Wait,
     parse_upstream,
 )
+from svc.proxy.mqtt.artifact_settings import ArtifactSettings
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.settings import (
     ADDRESS_PATTERN,
@@ -59,7 +60,7 @@ _HTTP_KEYS: Final = {
     "timeouts.": ("header", "idleUpstream", "response", "stream", "exchange"),
 }
 _MQTT_KEYS: Final = {
-    "": ("clientIDs",),
+    "": ("clientIDs", "artifacts"),
     "limits.": ("packet", "clientID", "subscriptions"),
     "timeouts.": (),
 }
@@ -351,6 +352,9 @@ class ListenerSettings(Settings):
     """Patterns, of which a client identifier must match one: `{namespace}`, `{serviceAccount}`, `{trustDomain}` and
     `{name}` (the last segment of the SPIFFE ID's path) stand for what is known of the client, `*` for any characters.
     Without any all are accepted, an empty one too. *Together*: `protocol: mqtt` inbound only."""
+    artifacts: ArtifactSettings | None = None
+    """Publish the workload statement on the broker, and the receipts of messages, see
+    [artifacts](mqtt-proxy.md#artifacts); `{}` for all defaults. *Together*: `protocol: mqtt` inbound only."""
     keyExchange: Literal["default", "require"] = "default"
     """`default` prefers hybrid groups (X25519MLKEM768, SecP256r1MLKEM768, SecP384r1MLKEM1024) and accepts X25519, P-256
     and P-384; `require` accepts hybrid groups only."""
@@ -420,6 +424,8 @@ class ListenerSettings(Settings):
             raise ValueError(f"no {key} here: {why} and knows no requests")
         if self.clientIDs and self.direction == "outbound":
             raise ValueError("no clientIDs here: they belong to inbound listeners, whose clients have an identity")
+        if self.artifacts is not None and self.direction == "outbound":
+            raise ValueError("no artifacts here: they belong to inbound listeners, whose upstream is the own broker")
         return self
 
     def _given(self, keys: dict[str, tuple[str, ...]]) -> str:
@@ -531,7 +537,7 @@ class ProxySettings(Settings):
     @property
     def notarizes(self) -> bool:
         """Whether there is a notary: outbound listeners leave that to their peers, those for TCP have none."""
-        return any(each.notarizes for each in self.listeners)
+        return any(each.notarizes or each.artifacts is not None for each in self.listeners)
 
     @property
     def stores(self) -> bool:

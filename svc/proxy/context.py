@@ -176,6 +176,9 @@ class ListenerContext:
             self.reporter.denied(denied.reason, "", peer, str(denied), listener=self.name, decision=decision)
             raise
 
+    def opened(self) -> None:
+        """The listener accepts connections."""
+
     def sweep(self, now: float) -> None:
         """Check the time limits of what is not a client's connection."""
 

@@ -100,6 +100,7 @@ class Listener:
         """Listen."""
         self._port = await self._endpoint.listen(_ClientFactory(lambda: self._build(self._connections)))
         self.context.port = getattr(self._port.getHost(), "port", 0)
+        self.context.opened()
 
     def stop_accepting(self) -> Deferred[None]:
         """Close the port; open connections go on and are asked to end. Fires when the port is closed."""

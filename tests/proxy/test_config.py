@@ -145,6 +145,21 @@ class FileTests(RuleTestCase):
             ),
         )
 
+    def test_artifacts(self) -> None:
+        """Artifacts belong to inbound MQTT listeners, and need a notary with its issuer."""
+        settings = parse(whole(listener(protocol="mqtt", artifacts="{}")), ProxySettings)
+        assert settings.listeners[0].artifacts is not None
+        self.assertEqual(("$.svc", True), (settings.listeners[0].artifacts.prefix, settings.notarizes))
+        self.assertFalse(parse(whole(listener(protocol="mqtt")), ProxySettings).notarizes)
+        for wrong, expected in (
+            (listener(artifacts="{}"), "no artifacts here: it belongs to mqtt listeners"),
+            (
+                listener(OUTBOUND, protocol="mqtt", artifacts="{}"),
+                "no artifacts here: they belong to inbound listeners, whose upstream is the own broker",
+            ),
+        ):
+            self.refused(whole(wrong), ("listeners[0]", "a mapping", expected))
+
     def test_client_ids(self) -> None:
         """A pattern names known placeholders; keys of capabilities that do not exist are refused."""
         for pattern in ("{}", "{compartment}-*", "{name", "a}", "{namespace}{"):
@@ -152,7 +167,7 @@ class FileTests(RuleTestCase):
                 ConfigInvalid, parse, whole(listener(protocol="mqtt", clientIDs=f'["{pattern}"]')), ProxySettings
             )
             self.assertIn("listeners[0].clientIDs[0]", str(error.problems[0]))
-        for key in ("ack", "artifacts", "buffer"):
+        for key in ("ack", "buffer"):
             self.assertRaises(ConfigInvalid, parse, whole(listener(protocol="mqtt", **{key: "x"})), ProxySettings)
 
     def test_one_defect_is_reported_once(self) -> None:

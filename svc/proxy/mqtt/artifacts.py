@@ -15,8 +15,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
+from weakref import WeakSet
 
-from twisted.internet.defer import CancelledError, Deferred
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IDelayedCall, IStreamClientEndpoint
 from twisted.internet.task import deferLater
@@ -24,6 +26,7 @@ from twisted.logger import Logger
 
 from svc import naming
 from svc.errors import SvcError
+from svc.notary.artifact import stored_artifact
 from svc.notary.artifact_topics import ArtifactPrefix
 from svc.notary.statement import Statement
 from svc.process.lifecycle import when_finished
@@ -42,6 +45,7 @@ from svc.proxy.mqtt.artifact_session import (
 )
 from svc.proxy.mqtt.artifact_settings import ArtifactSettings
 from svc.proxy.mqtt.backoff import FullJitter
+from svc.store.records import StoredReceipt
 from svc.transport.errors import TransportError
 from svc.wire.mqtt import Properties, Version
 from svc.wire.mqtt.primitives import MAX_TEXT
@@ -124,7 +128,8 @@ class ArtifactPublisher:
         observer: ArtifactObserver,
     ) -> None:
         self._settings = settings
-        self._prefix = ArtifactPrefix.parse(settings.prefix)
+        #: Below which no client may publish.
+        self.prefix: Final = ArtifactPrefix.parse(settings.prefix)
         self._listener = listener
         self._client_id = ""
         self._upstream = upstream
@@ -187,6 +192,12 @@ class ArtifactPublisher:
         self._run_if_due()
         self._pump_soon()
 
+    def stored(self, record: StoredReceipt) -> None:
+        """Publish the receipt of a record that is durable; an unsigned record is none."""
+        artifact = stored_artifact(record.payload, record.envelope, record.batch, record.inclusion)
+        if artifact is not None:
+            self.receipt(record.id, artifact, batched=record.batch is not None)
+
     def receipt(self, receipt_id: str, artifact: bytes, *, batched: bool) -> None:
         """Publish a receipt that is durable: as it is served, without ``disclosures``."""
         if self._stopping or self._waiting >= self._settings.queue:
@@ -194,7 +205,7 @@ class ArtifactPublisher:
                 ArtifactsUnpublished("artifacts_dropped", broker=self._upstream, waiting=self._waiting)
             )
             return
-        topic = self._prefix.receipt_topic(receipt_id)
+        topic = self.prefix.receipt_topic(receipt_id)
         self._receipts.append(
             ArtifactMessage("receipt", receipt_id, topic, artifact, properties=_RECEIPT_PROPERTIES[batched])
         )
@@ -299,7 +310,7 @@ class ArtifactPublisher:
                 self._sent.add(statement_id)
                 return self._statement_message(self._current[statement_id])
             if statement_id in self._sent:
-                return ArtifactMessage("workload", statement_id, self._prefix.statement_topic(statement_id), b"", True)
+                return ArtifactMessage("workload", statement_id, self.prefix.statement_topic(statement_id), b"", True)
         return self._receipts.popleft() if self._receipts else None
 
     def _statement_message(self, statement: Statement) -> ArtifactMessage:
@@ -307,7 +318,7 @@ class ArtifactPublisher:
         properties = Properties(
             content_type=naming.MEDIA_TYPE_ENVELOPE, payload_format=1, message_expiry=min(max(seconds, 1), _MAX_EXPIRY)
         )
-        topic = self._prefix.statement_topic(statement.id)
+        topic = self.prefix.statement_topic(statement.id)
         return ArtifactMessage("workload", statement.id, topic, statement.envelope.serialize(), True, properties)
 
     def _schedule_expiry(self) -> None:
@@ -347,3 +358,19 @@ class ArtifactPublisher:
         if self._emptied is not None and (self._connection is None or not self._waiting):
             emptied, self._emptied = self._emptied, None
             emptied.callback(None)
+
+
+class ArtifactPublishers(Service):
+    """Those of all listeners: the end of the process waits for them, also for those of listeners that were closed."""
+
+    def __init__(self) -> None:
+        self._publishers: WeakSet[ArtifactPublisher] = WeakSet()
+
+    def add(self, publisher: ArtifactPublisher) -> ArtifactPublisher:
+        self._publishers.add(publisher)
+        return publisher
+
+    def stopService(self) -> Deferred[None]:
+        """Stop all; fires when their sessions are over."""
+        super().stopService()
+        return gatherResults([each.stop() for each in self._publishers]).addCallback(lambda _results: None)

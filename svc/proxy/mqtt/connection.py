@@ -351,6 +351,9 @@ class MqttConnection(RelayedClient):
         """Decide on a topic name."""
         if topic.startswith(_RESERVED_TOPIC):
             raise self._denied("topics that begin with $ are reserved")
+        artifacts = self.context.artifacts
+        if artifacts is not None and artifacts.prefix.protects(topic):
+            raise self._denied(f"topics below {artifacts.prefix} are those of artifacts")
         self._decide_topic("Publish", topic)
 
     def subscribe(self, topic_filter: str) -> None:

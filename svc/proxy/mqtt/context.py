@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from svc.proxy.mqtt.artifacts import ArtifactPublisher
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.tcp.context import TcpContext
 
@@ -22,3 +23,21 @@ class MqttContext(TcpContext):
     session: Callable[[MqttConnection], MqttSession]
     #: What client identifiers must match one of; empty for any.
     client_ids: tuple[ClientIdTemplate, ...] = ()
+    #: Publishes on the broker; None without ``artifacts`` in the configuration.
+    artifacts: ArtifactPublisher | None = None
+
+    def opened(self) -> None:
+        """Begin to publish."""
+        if self.artifacts is not None:
+            self.artifacts.start()
+            self.credentials_changed()
+
+    def credentials_changed(self) -> None:
+        """Publish new statements, and remove those of a former identity."""
+        if self.artifacts is not None:
+            self.artifacts.statements(each.statement for each in self.rotation.valid)
+
+    def close(self) -> None:
+        """Publish what waits, and end the session; :class:`ArtifactPublishers` waits for it at the end."""
+        if self.artifacts is not None:
+            self.artifacts.stop()

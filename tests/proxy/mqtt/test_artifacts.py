@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.notary.artifact import parse_receipt
+from svc.notary.receipt import sign_receipt
 from svc.proxy.mqtt.artifact_connection import CLOSE_SECONDS, MIN_SILENCE, OPENING_SECONDS
 from svc.proxy.mqtt.artifact_session import KEEP_ALIVE, MAX_IN_FLIGHT
 from svc.proxy.mqtt.artifact_settings import ArtifactSettings
-from svc.proxy.mqtt.artifacts import LONGEST_PAUSE, ArtifactPublisher, client_id_of
+from svc.proxy.mqtt.artifacts import LONGEST_PAUSE, ArtifactPublisher, ArtifactPublishers, client_id_of
+from svc.store.records import StoredReceipt
 from svc.wire.mqtt import Connack, Disconnect, Properties, Publish, ReasonCode, Version, encode
+from tests.notary.artifacts import Fixture
 from tests.proxy.mqtt.broker import START, SUBJECT, ModelBroker, RecordingObserver, limits, statement_of
 
 STATEMENT = "$.svc/workload/S"
@@ -107,6 +112,38 @@ class MessageTests(PublicationCase):
         batched = Properties(content_type="application/vnd.svc.receipt+json", payload_format=1)
         self.assertEqual(("$.svc/receipt/R2", batched), (second.topic, second.properties))
         self.assertEqual(["workload", "receipt", "receipt"], made.observer.taken)
+
+    def test_stored(self) -> None:
+        """A record is published as its receipt is served, alone or batched, without salts; an unsigned one is not."""
+        made, found = self.publication().start(), Fixture()
+        draft = found.draft()
+        envelope, batch = sign_receipt(draft, found.credentials.signers).serialize(), found.batched()
+        base: dict[str, Any] = {
+            **dict.fromkeys(("client", "server", "jti", "outcome"), "x"),
+            "id": draft.id,
+            "nonce": None,
+            "issued_at": 1,
+            "payload": draft.payload,
+            "disclosures": draft.disclosures,
+        }
+        self.assertTrue(draft.disclosures)
+        for record in (
+            StoredReceipt(level="logRequest", envelope=None, **base),
+            StoredReceipt(level="signRequest", envelope=envelope, **base),
+            StoredReceipt(
+                level="signRequest",
+                envelope=None,
+                batch=batch.batch.serialize(),
+                inclusion=batch.inclusion.to_octets(),
+                **base,
+            ),
+        ):
+            made.publisher.stored(record)
+        made.broker.settle()
+        alone, batched = made.broker.published[1:]
+        self.assertEqual(envelope, alone.payload)
+        self.assertEqual(dataclasses.replace(batch, extra={}), parse_receipt(batched.payload))
+        self.assertEqual("application/vnd.svc.receipt+json", batched.properties.content_type)
 
     def test_prefix(self) -> None:
         """All topics are below the configured prefix."""
@@ -502,6 +539,24 @@ class StopTests(PublicationCase):
             made.advance(5)
             self.assertEqual([], made.broker.connects)
         self.successResultOf(self.publication().publisher.stop())
+
+
+class PublishersTests(PublicationCase):
+    """The end of all listeners."""
+
+    def test_waits(self) -> None:
+        """The end waits for every session, also for one that ends already."""
+        publishers = ArtifactPublishers()
+        publishers.startService()
+        first, second = self.publication().start(), self.publication().start()
+        for each in (first, second):
+            publishers.add(each.publisher)
+        first.publisher.stop()
+        done = publishers.stopService()
+        first.broker.settle()
+        self.assertNoResult(done)
+        second.broker.settle()
+        self.successResultOf(done)
 
 
 class PublicationMachine(RuleBasedStateMachine):
