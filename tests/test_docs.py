@@ -14,7 +14,7 @@ from docs.generator import reasons
 from docs.generator.configuration import FILES
 from docs.generator.contents import stale
 from docs.generator.pages import COMMAND, PageBroken, filled
-from svc.cli import files, verify
+from svc.cli import broker, files, verify
 from svc.cli.curl import command as curl
 from svc.cli.globals import GLOBAL_FLAGS
 from svc.cli.policy import command as policy
@@ -135,6 +135,7 @@ class CommandLineTests(SynchronousTestCase):
         flags = {
             name
             for command in (
+                *broker.command.commands.values(),
                 curl.command,
                 files.command,
                 status.command,

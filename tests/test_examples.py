@@ -156,7 +156,11 @@ class PageTests(SynchronousTestCase):
         """Importing a program runs nothing, and each has a docstring that says how to call it."""
         names = sorted(path.stem for path in EXAMPLES.glob("*.py"))
         self.assertEqual(
-            names, [*("brokered", "evidence", "greeter", "guest", "klein_app", "notarized", "statement", "treq_client")]
+            names,
+            [
+                *("brokered", "evidence", "greeter", "guest", "klein_app", "notarized", "statement", "treq_client"),
+                "uplink",
+            ],
         )
         for name in names:
             module = example(name)

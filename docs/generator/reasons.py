@@ -42,7 +42,7 @@ ADVICE: dict[str, str] = {
     "method_refused": "CONNECT and TRACE are for proxies that clients choose",
     "method_unknown": "correct the client",
     "mqtt_alias_unknown": "correct the client: it has to send the topic with the alias first",
-    "mqtt_authentication_method": "connect without an authentication method; the TLS identity is enough",
+    "mqtt_authentication_method": "connect without an authentication method; a certificate or a password is enough",
     "mqtt_client_id_invalid": "choose a shorter client identifier, or ask for a clean session",
     "mqtt_keep_alive": "the client or the network between is gone; or ask for a longer keep alive",
     "mqtt_malformed_packet": "correct the client",

@@ -20,7 +20,7 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
 from svc import __version__
-from svc.broker.access import Guard, Principal
+from svc.broker.access import ClientName, Guard, Principal
 from svc.broker.connection import (
     CLOSE_TIMEOUT,
     BrokerConnection,
@@ -32,9 +32,10 @@ from svc.broker.connection import (
 from svc.broker.errors import StoreRefuses
 from svc.broker.hub import Hub, HubLimits
 from svc.broker.journal import Journal, NoJournal, RecoveredState
+from svc.broker.logins import PasswordLogins
 from svc.broker.message import Message
-from svc.policy.engine import Denied
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
+from svc.transport.client_certificates import client_certificate
 from svc.transport.evidence import peer_evidence
 from svc.wire.mqtt import QoS, ReasonCode, name_defect
 from svc.workload.interface import CredentialSource
@@ -67,6 +68,17 @@ def verified(listener: str = "") -> Callable[[Any], Principal]:
     return identify
 
 
+def certified(listener: str) -> Callable[[Any], Principal]:
+    """Make the argument of :meth:`Broker.factory` for clients with an ordinary certificate."""
+
+    def identify(transport: Any) -> Principal:
+        certificate = client_certificate(transport)
+        name = ClientName("certificate", certificate.name)
+        return Principal(None, _address(transport), listener, certificate, name)
+
+    return identify
+
+
 def _address(transport: Any) -> str:
     peer = transport.getPeer()
     return f"{getattr(peer, 'host', '')}:{getattr(peer, 'port', '')}"
@@ -95,7 +107,7 @@ class Broker(Service):
         recovered: the state that the journal recovered.
         reporter: reports events of connections.
         wall: seconds since 1970 UTC.
-        listed: returns the refusal of a client, or of the owner of a session, that is on a deny list.
+        check: raises a ``BrokerError`` for a client, or the owner of a session, that is not accepted any more.
 
     Attributes:
         hub: the core.
@@ -114,7 +126,7 @@ class Broker(Service):
         recovered: RecoveredState | None = None,
         reporter: ConnectionReporter | None = None,
         wall: Callable[[], float] = time.time,
-        listed: Callable[[Principal], Denied | None] = lambda principal: None,
+        check: Callable[[Principal], None] = lambda principal: None,
     ) -> None:
         self._reactor = reactor
         self._connection_limits = connection_limits or ConnectionLimits()
@@ -134,7 +146,7 @@ class Broker(Service):
             limits=limits,
             journal=journal or NoJournal(),
             on_denied=self._reporter.denied,
-            listed=listed,
+            check=check,
         )
         if recovered is not None:
             self.hub.restore(recovered)
@@ -153,12 +165,13 @@ class Broker(Service):
         """Who is at the other end of each open connection, admitted or not."""
         return (each.principal for each in self._connections)
 
-    def factory(self, identify: Callable[[Any], Principal]) -> Factory:
+    def factory(self, identify: Callable[[Any], Principal], logins: PasswordLogins | None = None) -> Factory:
         """
         Make the protocol factory of one or more endpoints.
 
         Args:
             identify: returns the client of a transport; :func:`anonymous`, :func:`verified` or your own.
+            logins: verifies the user names and passwords of the clients; None ignores them.
         """
         context = BrokerContext(
             self.hub,
@@ -168,7 +181,7 @@ class Broker(Service):
             self._reporter,
             self._connections,
         )
-        return _ConnectionFactory(lambda: BrokerConnection(context, identify))
+        return _ConnectionFactory(lambda: BrokerConnection(context, identify, logins))
 
     def _call_soon(self, call: Callable[[], None]) -> None:
         self._reactor.callLater(0, call)
@@ -222,11 +235,10 @@ class Broker(Service):
 
     def rules_changed(self) -> None:
         """
-        Reauthorize open connections and stored sessions; to be called when the guard or the deny lists have changed.
+        Reauthorize open connections and stored sessions; to be called when the guard, or what ``check`` uses, changed.
 
-        A client that a list refuses, or to which no rule applies, gets DISCONNECT 0x87, and its session ends unless it
-        may be resumed: at another listener, or with another certificate. Subscriptions that are not allowed any more
-        end.
+        A client that is refused, or to which no rule applies, gets DISCONNECT 0x87, and its session ends unless it may
+        be resumed: at another listener, or with other evidence. Subscriptions that are not allowed any more end.
         """
         self._sessions_due = True
         self._connections.begin()

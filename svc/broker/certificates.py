@@ -1,11 +1,12 @@
 """
-Renewal of the certificates of listeners whose clients have no identity.
+Renewal of the certificates of listeners that read them from files, and of the authorities of their clients.
 
-Owns when their files are checked and what is logged; what a usable pair is, the transport decides.
+Owns when the files are checked and what is logged; what can be used, the transport decides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -16,29 +17,41 @@ from twisted.logger import Logger
 from svc.telemetry.events import Event
 from svc.telemetry.logs import emit
 from svc.transport.certificates import CertificateCreator, CertificateUnusable
+from svc.transport.client_certificates import ClientAuthoritiesUnusable
+from svc.transport.errors import TransportError
 
 #: Seconds between two checks: a renewed certificate may wait for days, and a check is a few system calls.
 CHECK_EVERY: Final = 5.0
 
 
 class CertificateRenewal(Service):
-    """Checks the files of all such listeners periodically."""
+    """
+    Checks the files of all such listeners periodically.
+
+    Args:
+        renewed: called when a listener uses other files, by which its clients are decided on again.
+
+    Attributes:
+        creators: by the listeners' names.
+    """
 
     log = Logger()
 
-    def __init__(self, reactor: Any) -> None:
-        self._creators: dict[str, CertificateCreator] = {}
+    def __init__(self, reactor: Any, renewed: Callable[[], None] = lambda: None) -> None:
+        self.creators: dict[str, CertificateCreator] = {}
+        self._on_renewed = renewed
         self._logged: dict[str, str] = {}
         self._checking = LoopingCall(self._check)
         self._checking.clock = reactor
 
     def add(self, listener: str, creator: CertificateCreator) -> None:
         """Add a listener by its name; the creator has read the files once."""
-        self._creators[listener] = creator
+        self.creators[listener] = creator
 
     def expiries(self) -> list[tuple[str, datetime]]:
         """List the listeners' names, each with the end of the certificate that it presents now."""
-        return [(listener, creator.not_after) for listener, creator in self._creators.items()]
+        ends = ((listener, creator.not_after) for listener, creator in self.creators.items())
+        return [(listener, not_after) for listener, not_after in ends if not_after is not None]
 
     def startService(self) -> None:
         """Start checking."""
@@ -56,18 +69,20 @@ class CertificateRenewal(Service):
         self._check()
 
     def _check(self) -> None:
-        for listener, creator in self._creators.items():
+        for listener, creator in self.creators.items():
             try:
                 renewed = creator.renew()
-            except CertificateUnusable as error:
+            except (CertificateUnusable, ClientAuthoritiesUnusable) as error:
                 self._log_failure(listener, error)
                 continue
             self._logged.pop(listener, None)
             if renewed:
-                attributes = {"listener": listener, "not_after": creator.not_after.isoformat()}
+                not_after = creator.not_after
+                attributes = {"listener": listener} | ({"not_after": not_after.isoformat()} if not_after else {})
                 emit(self.log, Event.BROKER_CERTIFICATE_RENEWED, attributes=attributes)
+                self._on_renewed()
 
-    def _log_failure(self, listener: str, error: CertificateUnusable) -> None:
+    def _log_failure(self, listener: str, error: TransportError) -> None:
         """Log a failure once, however often it is found."""
         detail = str(error)
         if self._logged.get(listener) != detail:

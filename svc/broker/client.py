@@ -98,7 +98,7 @@ def admit_client(
             return
         properties = _connack_properties(hub, packet, admission.expiry, session.client_id, packet_limit, keep_alive)
         sink.send(Connack(admission.present, 0, properties))
-        client = Client(hub, session, principal, sink, packet, keep_alive)
+        client = Client(hub, session, admission.principal, sink, packet, keep_alive)
         # The session's messages come before the responses to what the client sent along with CONNECT.
         client.resume()
         on_admitted(client)

@@ -8,13 +8,15 @@ What runs is built from it in :mod:`svc.broker.service`.
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from svc.broker.access import NAME_LEVEL, NamePattern
 from svc.broker.errors import BrokerError
-from svc.identity.matchers import parse_matcher
+from svc.identity.matchers import Matcher, parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_BROKER_ADMIN, PORT_BROKER_METRICS
 from svc.policyfiles.document import TopicFilter
 from svc.policyfiles.settings import PolicyFile
@@ -30,19 +32,50 @@ from svc.settings import (
     format_duration,
     text_format,
 )
+from svc.transport.client_certificates import ClientAuthorities
 
 #: The word of the file for clients without an identity.
 ANONYMOUS = "anonymous"
+#: How the names of clients without a SPIFFE ID begin.
+USER = "user:"
+CERTIFICATE = "certificate:"
+_PATTERN_PART = re.compile("%[cu]")
+
+
+def parse_who(text: str) -> Matcher | NamePattern | None:
+    """
+    Read the identities of a rule; None is clients without one.
+
+    Raises:
+        SvcError, ValueError: it names nobody.
+    """
+    if text == ANONYMOUS:
+        return None
+    for prefix, kind in ((USER, "user"), (CERTIFICATE, "certificate")):
+        name = text.removeprefix(prefix)
+        if name and name != text and name.isprintable():
+            return NamePattern(kind, name)  # type: ignore[arg-type]
+    return parse_matcher(text)
 
 
 def _check_who(text: str) -> str:
-    if text == ANONYMOUS:
-        return text
     try:
-        parse_matcher(text)
+        parse_who(text)
     except Exception as error:
-        raise ValueError("anonymous, a SPIFFE ID, or spiffe://domain/path/* or spiffe://domain/*") from error
+        raise ValueError(
+            "anonymous, user:NAME, certificate:NAME (* in a name is any characters), a SPIFFE ID, or "
+            "spiffe://domain/path/* or spiffe://domain/*"
+        ) from error
     return text
+
+
+def _check_levels(text: str) -> str:
+    if any(_PATTERN_PART.search(level) and len(level) > 2 for level in text.split("/")):
+        raise ValueError("a topic filter in which %c and %u are whole levels, such as devices/%u/state")
+    return text
+
+
+RuleFilter = Annotated[TopicFilter, AfterValidator(_check_levels)]
 
 
 def _check_path(text: str) -> str:
@@ -57,8 +90,14 @@ def _check_at_least_a_second(value: float) -> float:
     return value
 
 
-Who = Annotated[str, AfterValidator(_check_who), text_format("`anonymous` or matcher", "^anonymous$|^spiffe://.+$")]
-DatabasePath = Annotated[str, AfterValidator(_check_path), text_format("path", "^.+$")]
+Who = Annotated[
+    str,
+    AfterValidator(_check_who),
+    text_format(
+        "`anonymous`, matcher, `user:NAME` or `certificate:NAME`", "^anonymous$|^(spiffe://|user:|certificate:).+$"
+    ),
+]
+FilePath = Annotated[str, AfterValidator(_check_path), text_format("path", "^.+$")]
 #: MQTT has whole seconds: less than one would be sent as 0, which has another meaning.
 Seconds = Annotated[
     Duration,
@@ -71,23 +110,50 @@ class RuleSettings(Settings):
     """One access rule. What no rule allows is refused, and so are clients to which no rule applies."""
 
     who: Who
-    """`anonymous`, or the identities to which the rule applies; they may connect, whatever else it allows."""
-    publish: Items[TopicFilter] = ()
-    """Topics that they may publish to; none below `$SYS`."""
-    subscribe: Items[TopicFilter] = ()
+    """`anonymous`, or the identities to which the rule applies: SPIFFE IDs, users (`user:NAME`) or names in
+    certificates (`certificate:NAME`); `*` in such a name stands for any characters. They may connect, whatever else
+    the rule allows, unless it only denies."""
+    publish: Items[RuleFilter] = ()
+    """Topics that they may publish to; none below `$SYS`. The levels `%c` and `%u`, here and below, stand for
+    [the client's identifier and name](#filters-with-names-of-clients)."""
+    subscribe: Items[RuleFilter] = ()
     """Topics that they may receive: a subscription is granted where one of these filters covers its filter."""
+    denyPublish: Items[RuleFilter] = ()
+    """Topics that they may not publish to, whatever any rule allows."""
+    denySubscribe: Items[RuleFilter] = ()
+    """Topics that they may not receive: a subscription is refused where its filter could match one of them."""
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        filters = (*self.publish, *self.subscribe, *self.denyPublish, *self.denySubscribe)
+        named = self.who.startswith((USER, CERTIFICATE))
+        if not named and any(NAME_LEVEL in each.split("/") for each in filters):
+            raise ValueError(f"user:NAME or certificate:NAME in who with {NAME_LEVEL}: {self.who} has no such name")
+        return self
 
 
 class TlsSettings(Settings):
-    """The TLS of a listener: SPIFFE identities on both sides, or a certificate of the server only."""
+    """The TLS of a listener: SPIFFE identities on both sides, or TLS 1.2 and 1.3 for clients without one."""
 
     spiffe: bool = False
     """Mutual TLS 1.3: the broker's X.509-SVID, and that of each client."""
+    svid: bool = False
+    """The broker presents its X.509-SVID to clients without a SPIFFE ID, in place of `certificate` and `key`."""
     certificate: str | None = None
-    """PEM file with the server's certificate and its chain, for clients without an identity. A renewed pair is
+    """PEM file with the server's certificate and its chain, for clients without a SPIFFE ID. A renewed pair is
     loaded while the broker runs. *Together*: with `key`."""
     key: str | None = None
     """PEM file with its private key."""
+    clientAuthorities: Items[FilePath] = ()
+    """PEM files with the authorities of clients: each client presents an ordinary certificate that one of them issued,
+    at most four intermediate certificates away. Loaded again when they change. *Together*: not with `spiffe`."""
+    clientName: Literal["commonName", "dns", "uri", "email"] = "commonName"
+    """Where the name of a client is in its certificate, exactly once: the common name of its subject, or a subject
+    alternative name. *Together*: with `clientAuthorities`."""
+    clientRevocations: FilePath | None = None
+    """PEM file with the revocation list of each authority that issues certificates of clients: they are refused where
+    they are revoked, and where a list is missing or has expired. Loaded again when it changes. *Together*: with
+    `clientAuthorities`."""
     keyExchange: Literal["default", "require"] = "default"
     """`default` prefers hybrid post-quantum groups, `require` accepts no others. *Together*: `require` with `spiffe`
     only."""
@@ -95,14 +161,40 @@ class TlsSettings(Settings):
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         files = self.certificate is not None or self.key is not None
-        if self.spiffe == files:
-            raise ValueError("either spiffe: true, or certificate and key")
+        if (self.spiffe, self.svid, files).count(True) != 1:
+            raise ValueError("either spiffe: true, or certificate and key, or svid: true")
         if files and (self.certificate is None or self.key is None):
             missing = "key" if self.key is None else "certificate"
             raise ValueError(f"certificate and key together: {missing} is missing")
-        if files and self.keyExchange == "require":
+        if not self.spiffe and self.keyExchange == "require":
             raise ValueError("spiffe: true with keyExchange: require; certificate and key do not allow it")
+        if self.spiffe and self.clientAuthorities:
+            raise ValueError("either spiffe: true or clientAuthorities")
+        if not self.clientAuthorities and (self.clientName != "commonName" or self.clientRevocations is not None):
+            raise ValueError("clientAuthorities with clientName or clientRevocations")
         return self
+
+    @property
+    def authorities(self) -> ClientAuthorities | None:
+        """How clients are verified; None where they present no ordinary certificate."""
+        if not self.clientAuthorities:
+            return None
+        return ClientAuthorities(self.clientAuthorities, self.clientName, self.clientRevocations or "")
+
+    @property
+    def presents_svid(self) -> bool:
+        """Whether the broker needs an SVID for it."""
+        return self.spiffe or self.svid
+
+
+ClientKind = Literal["spiffe", "certificate", "user", "anonymous"]
+#: By the kind of a listener's clients: how `who` begins in its rules, and what was expected there.
+_WHO_OF: dict[ClientKind, tuple[str, str]] = {
+    "spiffe": ("spiffe://", "matchers in acl: every client of this listener has an identity, which is a SPIFFE ID"),
+    "certificate": (CERTIFICATE, "who: certificate:NAME in acl: every client of this listener has a certificate"),
+    "user": (USER, "who: user:NAME in acl: every client of this listener logs in with a password"),
+    "anonymous": (ANONYMOUS, "who: anonymous in acl: no client of this listener has an identity"),
+}
 
 
 class BrokerListenerSettings(Settings):
@@ -115,9 +207,12 @@ class BrokerListenerSettings(Settings):
     `0.0.0.0:8883` IPv4 only. *Together*: without `tls` a loopback address."""
     tls: TlsSettings | None = None
     """TLS; without it clients use plain MQTT."""
+    passwords: bool = False
+    """Clients log in with a user name and a password of `passwordFile`. *Together*: with `passwordFile`; not with
+    `tls.spiffe` or `tls.clientAuthorities`."""
     acl: Items[RuleSettings] | None = None
-    """The access rules. *Together*: required except for a loopback listener without `tls`, whose clients may do
-    everything without them."""
+    """The access rules. *Together*: required except for a loopback listener without `tls` and `passwords`, whose
+    clients may do everything without them."""
     connections: int = Field(default=10_000, ge=1, le=1_000_000)
     """Open connections; further ones are closed at once."""
     handshakes: int = Field(default=256, ge=1, le=65536)
@@ -129,20 +224,30 @@ class BrokerListenerSettings(Settings):
     def _guarded(self) -> Self:
         plain = self.tls is None
         if plain and not _is_loopback(self.listen):
-            raise ValueError(
-                f"a loopback address, or tls, not listen: {self.listen} without TLS: any host could read and write"
-            )
-        if not plain and self.acl is None:
+            what = "any host could read passwords" if self.passwords else "any host could read and write"
+            raise ValueError(f"a loopback address, or tls, not listen: {self.listen} without TLS: {what}")
+        if (not plain or self.passwords) and self.acl is None:
             raise ValueError("acl, the access rules: without them no client may connect")
-        spiffe = self.tls is not None and self.tls.spiffe
+        if self.passwords and self.clients not in ("user", "anonymous"):
+            raise ValueError(
+                "passwords without tls.spiffe and tls.clientAuthorities: one of them identifies the clients"
+            )
         if self.proxyProtocol == "v2" and plain:
             raise ValueError("tls with proxyProtocol: v2")
+        prefix, expected = _WHO_OF[self.clients]
         for rule in self.acl or ():
-            if spiffe and rule.who == ANONYMOUS:
-                raise ValueError("matchers in acl: every client of this listener has an identity")
-            if not spiffe and rule.who != ANONYMOUS:
-                raise ValueError("who: anonymous in acl: no client of this listener has an identity")
+            if not rule.who.startswith(prefix):
+                raise ValueError(expected)
         return self
+
+    @property
+    def clients(self) -> ClientKind:
+        """How the clients are identified."""
+        if self.tls is not None and self.tls.spiffe:
+            return "spiffe"
+        if self.tls is not None and self.tls.clientAuthorities:
+            return "certificate"
+        return "user" if self.passwords else "anonymous"
 
 
 class BrokerLimitSettings(Settings):
@@ -159,7 +264,7 @@ class BrokerLimitSettings(Settings):
     sessions: int = Field(default=100_000, ge=1, le=10_000_000)
     """Sessions, connected or not; further clients are refused."""
     sessionsOfIdentity: int = Field(default=10_000, ge=1, le=10_000_000)
-    """How many of them one SPIFFE ID may have."""
+    """How many of them one SPIFFE ID, user or name in a certificate may have."""
     sessionExpiry: Seconds = 7 * 86400.0
     """How long a session may outlive its connection; clients that request more get this."""
     queued: int = Field(default=1000, ge=1, le=1_000_000)
@@ -182,6 +287,8 @@ class BrokerLimitSettings(Settings):
     """The time in which CONNECT must be received, and before that for the TLS handshake."""
     keepAlive: Seconds = 1200.0
     """The longest keep alive; announced to clients of MQTT 5.0."""
+    logins: int = Field(default=100, ge=1, le=10_000)
+    """Logins that wait for the verification of their passwords; beyond it one of the source with most is refused."""
 
 
 class PersistenceSettings(Settings):
@@ -194,7 +301,7 @@ class PersistenceSettings(Settings):
     wills.
     """
 
-    path: DatabasePath
+    path: FilePath
     """SQLite database on a local disk, created with mode 0600. One process at a time uses it. Files with the suffixes
     `-wal`, `-shm` and `.reserve` (8 MiB reserved for a full disk) are next to it."""
 
@@ -212,9 +319,13 @@ class BrokerSettings(Settings):
     """The broker."""
 
     trustDomain: TrustDomainText | None = None
-    """The trust domain that the broker's SVID must be of. *Together*: required where a listener has `tls.spiffe`."""
+    """The trust domain that the broker's SVID must be of. *Together*: required where a listener has `tls.spiffe` or
+    `tls.svid`."""
     spiffeSocketPath: SocketText = DEFAULT_SPIFFE_SOCKET
-    """The SPIFFE Workload API, used where a listener has `tls.spiffe`."""
+    """The SPIFFE Workload API, used where a listener has `tls.spiffe` or `tls.svid`."""
+    passwordFile: FilePath | None = None
+    """Users and hashes of their passwords, written by [`svc broker passwd`](#users-and-passwords) and read again on
+    `SIGHUP`. *Together*: with a listener with `passwords`."""
     startTimeout: Wait = 60.0
     """How long the start waits for the first SVID, and for a disk that does not respond while the database is read.
     After that the process exits with status 1 and the reason."""
@@ -242,12 +353,20 @@ class BrokerSettings(Settings):
             twice = sorted({each for each in values if values.count(each) > 1})
             if twice:
                 raise ValueError(f"listeners with different {what}, not {twice[0]} twice")
-        spiffe = any(each.tls is not None and each.tls.spiffe for each in self.listeners)
-        if self.trustDomain is None and spiffe:
-            raise ValueError("trustDomain, which listeners with tls.spiffe need")
+        spiffe = any(each.clients == "spiffe" for each in self.listeners)
+        if self.trustDomain is None and self.needs_svid:
+            raise ValueError("trustDomain, which listeners with tls.spiffe or tls.svid need")
+        passwords = any(each.passwords for each in self.listeners)
+        if passwords != (self.passwordFile is not None):
+            raise ValueError("passwordFile and a listener with passwords: true together")
         if self.policy.files and not spiffe:
             raise ValueError("a listener with tls.spiffe: policy.files refuses identities, and no client has one")
         return self
+
+    @property
+    def needs_svid(self) -> bool:
+        """Whether a listener presents an SVID."""
+        return any(each.tls is not None and each.tls.presents_svid for each in self.listeners)
 
 
 def _is_loopback(address: HostPort) -> bool:

@@ -10,12 +10,13 @@ import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Flag, auto
 from functools import partial
 from typing import Any, Final, Protocol
 
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.protocol import Protocol as TwistedProtocol
 from twisted.internet.protocol import connectionDone
@@ -27,9 +28,13 @@ from svc.broker.access import Principal
 from svc.broker.client import Client, admit_client, refusal_connack
 from svc.broker.errors import BrokerError, ConnectionEnded
 from svc.broker.hub import Hub
+from svc.broker.logins import PasswordLogins, UserEvidence
 from svc.errors import SvcError
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
+from svc.transport.client_certificates import ClientCertificate
 from svc.transport.errors import KeyUpdateLimitReached
+from svc.transport.evidence import PeerEvidence
+from svc.transport.fair_limiter import source_network
 from svc.wire.mqtt import (
     DEFAULT_LIMITS,
     ClientIdInvalid,
@@ -156,6 +161,7 @@ class BrokerConnection(TwistedProtocol):
     Args:
         context: shared with the other connections.
         identify: returns the client, given the transport.
+        logins: verifies the credentials in CONNECT; None ignores them.
 
     Attributes:
         congested: whether the transport's buffer is full.
@@ -176,9 +182,15 @@ class BrokerConnection(TwistedProtocol):
     #: Whether access rules have changed between CONNECT and CONNACK.
     _rules_changed = False
 
-    def __init__(self, context: BrokerContext, identify: Callable[[Any], Principal]) -> None:
+    #: The login whose password is being verified.
+    _login: Deferred[UserEvidence] | None = None
+
+    def __init__(
+        self, context: BrokerContext, identify: Callable[[Any], Principal], logins: PasswordLogins | None = None
+    ) -> None:
         self._context = context
         self._identify = identify
+        self._logins = logins
         self._decoder = Decoder("client", limits=context.limits.packet)
         # What every connection sets at some time is set here: attributes that are added later, when many connections
         # have been made meanwhile, cost each of them a dictionary of its own, 280 octets more.
@@ -253,6 +265,8 @@ class BrokerConnection(TwistedProtocol):
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """End the connection in the core."""
         self.ended = True
+        if self._login is not None:
+            self._login.cancel()
         pending, self._pending = self._pending, None
         if pending and self._client is not None and isinstance(last := pending[-1], Disconnect):
             # It was received, but not processed yet.
@@ -372,8 +386,35 @@ class BrokerConnection(TwistedProtocol):
 
     def _admit(self, packet: Connect) -> None:
         self._connect_received = True
-        limits = self._context.limits
         self._client_id, self._version = packet.client_id, packet.version
+        if self._logins is None:
+            self._open_session(packet)
+            return
+        self._pause(PauseReason.CONNACK_PENDING)
+        source = source_network(self._transport.getPeer())
+        self._login = login = self._logins.login(packet.username, packet.password, source)
+        login.addCallback(self._logged_in, packet)
+        login.addErrback(self._login_failed)
+
+    def _logged_in(self, user: UserEvidence, packet: Connect) -> None:
+        self._login = None
+        if not self.ended:
+            self._principal = replace(self._principal, evidence=user.password, name=user.name)
+            self._open_session(packet)
+
+    def _login_failed(self, failure: Failure) -> None:
+        self._login = None
+        error = failure.value
+        if self.ended:
+            return
+        if isinstance(error, (BrokerError, MqttError)):
+            self._end(error, error.mqtt_reason)
+            return
+        self.log.failure("a login could not be processed; the connection is aborted", failure)
+        self.abort()
+
+    def _open_session(self, packet: Connect) -> None:
+        limits = self._context.limits
         admit_client(
             self._context.hub,
             packet,
@@ -472,7 +513,7 @@ class BrokerConnection(TwistedProtocol):
     def reauthorize(self, source: CredentialSource, now: datetime) -> None:
         """End the connection unless its handshake would succeed with the credentials in force; see :class:`Broker`."""
         evidence = self._principal.evidence
-        if self.ended or evidence is None:
+        if self.ended or not isinstance(evidence, PeerEvidence):
             return
         try:
             evidence.reauthorize(source.svid.spiffe_id, source.bundles, now)
@@ -482,7 +523,7 @@ class BrokerConnection(TwistedProtocol):
     def end_if_expired(self, now: datetime) -> None:
         """End the connection if a certificate of the client's verified path has expired."""
         evidence = self._principal.evidence
-        if self.ended or evidence is None:
+        if self.ended or not isinstance(evidence, (PeerEvidence, ClientCertificate)):
             return
         try:
             evidence.verify_peer_time(now)
@@ -490,8 +531,9 @@ class BrokerConnection(TwistedProtocol):
             self._end(error, ReasonCode.NOT_AUTHORIZED)
 
     def rules_changed(self) -> None:
-        """Apply changed access rules and deny lists; a client that they refuse as a whole is disconnected."""
-        if self.ended or not self._connect_received:
+        """Apply changed access rules and evidence; a client that is refused as a whole is disconnected."""
+        if self.ended or not self._connect_received or self._login is not None:
+            # A login is decided on by what is in force at its end.
             return
         try:
             self._context.hub.check_may_connect(self._principal)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from svc.errors import Reason, SvcError
+from svc.transport.errors import TransportError
 from svc.wire.mqtt import ReasonCode, ReturnCode
 
 
@@ -29,7 +30,7 @@ class BrokerError(SvcError):
     return_code: ReturnCode | None = None
     reasons: ClassVar[Mapping[str, MqttReason]] = {
         "mqtt_authentication_method": MqttReason(
-            "enhanced authentication is not supported: clients are identified by their TLS certificate",
+            "enhanced authentication is not supported: clients are identified by certificates or passwords",
             mqtt_reason=ReasonCode.BAD_AUTHENTICATION_METHOD,
             return_code=ReturnCode.NOT_AUTHORIZED,
         ),
@@ -51,6 +52,24 @@ class BrokerError(SvcError):
         "mqtt_no_rule": MqttReason(
             "no access rule of the listener '{listener}' applies to {who}",
             "name it in `who` of a rule in listeners[].acl, or connect to the listener whose rules name it",
+            mqtt_reason=ReasonCode.NOT_AUTHORIZED,
+            return_code=ReturnCode.NOT_AUTHORIZED,
+        ),
+        "mqtt_login_refused": MqttReason(
+            "the user name or the password is not right, or one of them is missing",
+            "compare them with the password file; `svc broker passwd` sets another password",
+            mqtt_reason=ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+            return_code=ReturnCode.BAD_USER_NAME_OR_PASSWORD,
+        ),
+        "mqtt_user_withdrawn": MqttReason(
+            "the user {user} is not in the password file any more, or has another password there",
+            "connect again with the password that is in force",
+            mqtt_reason=ReasonCode.NOT_AUTHORIZED,
+            return_code=ReturnCode.NOT_AUTHORIZED,
+        ),
+        "mqtt_certificate_withdrawn": MqttReason(
+            "the certificate of {name} is not accepted any more: {cause}",
+            "issue another one by an authority of tls.clientAuthorities",
             mqtt_reason=ReasonCode.NOT_AUTHORIZED,
             return_code=ReturnCode.NOT_AUTHORIZED,
         ),
@@ -99,6 +118,16 @@ class StoreRefuses(BrokerError):
     hint = "try again later; /readyz and the log of the broker show what is wrong with its database"
     mqtt_reason = ReasonCode.SERVER_UNAVAILABLE
     return_code = ReturnCode.SERVER_UNAVAILABLE
+
+
+class LoginLimitReached(BrokerError, TransportError):  # type: ignore[misc] # (it uses no table of reasons)
+    """{limit} logins already wait for the verification of their passwords"""
+
+    reason = "mqtt_login_limit"
+    hint = "clients should try again later, each after another time; limits.logins is the limit"
+    mqtt_reason = ReasonCode.QUOTA_EXCEEDED
+    return_code = ReturnCode.SERVER_UNAVAILABLE
+    limit: int
 
 
 class AnswerTooLarge(BrokerError):

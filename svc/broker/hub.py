@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final
 
@@ -25,7 +25,6 @@ from svc.broker.session import Session, SessionLimits
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SharedGroup, SubscriptionTree
 from svc.identity.spiffeid import SpiffeIdMalformed
-from svc.policy.engine import Denied
 from svc.wire.mqtt import Connect, Publish, ReasonCode, Subscription, Version, split_shared
 
 #: Sessions and retained messages that are processed before other events: some milliseconds.
@@ -40,7 +39,7 @@ class HubLimits:
 
     #: Sessions, connected or not.
     sessions: int = 100_000
-    #: How many of them one SPIFFE ID may have.
+    #: How many of them one SPIFFE ID, user or name in a certificate may have.
     sessions_of_identity: int = 10_000
     #: Seconds that a session may outlive its connection; a client that requests more gets this.
     session_expiry: int = 7 * 24 * 3600
@@ -58,6 +57,8 @@ class Admission:
     """The result of a CONNECT that was accepted; CONNACK may wait until it is durable."""
 
     session: Session
+    #: The client, with its identifier.
+    principal: Principal
     #: Whether the session existed before.
     present: bool
     #: Seconds that the session outlives its connection; None is without limit.
@@ -78,7 +79,7 @@ class Hub:
         limits: of the broker.
         journal: records durable state.
         on_denied: called with principal, client identifier and action when access rules refuse something.
-        listed: returns the refusal of a client, or of the owner of a session, that is on a deny list.
+        check: raises a ``BrokerError`` for a client, or the owner of a session, that is not accepted any more.
     """
 
     def __init__(
@@ -91,9 +92,9 @@ class Hub:
         limits: HubLimits | None = None,
         journal: Journal | None = None,
         on_denied: Callable[[Principal, str, str], None] = lambda principal, client_id, action: None,
-        listed: Callable[[Principal], Denied | None] = lambda principal: None,
+        check: Callable[[Principal], None] = lambda principal: None,
     ) -> None:
-        self._listed = listed
+        self._check = check
         self._on_denied = on_denied
         self.now: Final = now
         self.guard: Final = guard
@@ -126,6 +127,8 @@ class Hub:
         Raises:
             BrokerError: the connection is refused.
         """
+        client_id = packet.client_id or self.random_name()
+        principal = replace(principal, client_id=client_id)
         try:
             self.check_may_connect(principal)
         except BrokerError:
@@ -138,7 +141,6 @@ class Hub:
             raise BrokerError("mqtt_client_id_invalid", octets=octets, limit=self.limits.client_id)
         if packet.will is not None and not self.guard.may_publish(principal, packet.will.topic):
             raise BrokerError("mqtt_not_authorized", action="publish its will")
-        client_id = packet.client_id or self.random_name()
         old = self.sessions.get(client_id)
         if old is not None and old.owner != principal.owner:
             raise BrokerError("mqtt_session_owned")
@@ -154,22 +156,21 @@ class Hub:
                 self.end_session(old)
                 old = None
         session = self._open_session(old, packet, client_id, principal)
-        admission = Admission(session, old is not None, session.expiry, was_persistent or session.persistent)
+        recorded = was_persistent or session.persistent
+        admission = Admission(session, principal, old is not None, session.expiry, recorded)
         session.admission = admission
         return admission
 
     def check_may_connect(self, principal: Principal) -> None:
         """
-        Check that no deny list refuses a client, and that an access rule applies to it.
+        Check that the evidence of a client is accepted still, and that an access rule applies to it.
 
         Raises:
-            BrokerError: a list does (``mqtt_deny_list``), or no rule (``mqtt_no_rule``).
+            BrokerError: it is not, such as for a client on a deny list, or no rule does (``mqtt_no_rule``).
         """
-        listed = self._listed(principal)
-        if listed is not None:
-            raise BrokerError("mqtt_deny_list", who=listed.identity, list=listed.policy, entry=listed.rule)
+        self._check(principal)
         if not self.guard.may_connect(principal):
-            who = "anonymous clients" if principal.spiffe_id is None else principal.spiffe_id
+            who = "anonymous clients" if principal.identity is None else principal.identity
             raise BrokerError("mqtt_no_rule", listener=principal.listener, who=who)
 
     def _revoke(self, client_id: str, principal: Principal) -> None:
@@ -186,18 +187,18 @@ class Hub:
             self.end_session(session)
 
     def _owner_may_connect(self, owner: str) -> bool:
-        """Whether any rule applies to the owner of a session, and no deny list, so that it may be resumed."""
+        """Whether the owner of a session would be admitted, so that it may be resumed."""
         try:
-            principal = Principal.from_owner(owner)
-        except SpiffeIdMalformed:
+            self.check_may_connect(Principal.from_owner(owner))
+        except (SpiffeIdMalformed, BrokerError):
             return False
-        return self._listed(principal) is None and self.guard.may_connect(principal)
+        return True
 
     def _check_session_limits(self, principal: Principal) -> None:
         if len(self.sessions) >= self.limits.sessions:
             raise BrokerError("mqtt_session_limit", limit=self.limits.sessions)
         limit = self.limits.sessions_of_identity
-        if principal.spiffe_id is not None and self._sessions_by_owner[principal.owner] >= limit:
+        if principal.identity is not None and self._sessions_by_owner[principal.owner] >= limit:
             raise BrokerError("mqtt_identity_session_limit", limit=limit)
 
     def _may_resume(self, session: Session, principal: Principal) -> bool:
@@ -230,7 +231,7 @@ class Hub:
             if session is None or session.sink is not None:
                 continue
             if self._owner_may_connect(session.owner):
-                self.end_disallowed_subscriptions(session, Principal.from_owner(session.owner))
+                self.end_disallowed_subscriptions(session, Principal.from_owner(session.owner, client_id))
             else:
                 self._end_revoked(session)
         if len(batch) == BATCH:

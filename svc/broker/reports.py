@@ -62,7 +62,8 @@ class BrokerReports(ConnectionLog):
 
     def denied(self, principal: Principal, client_id: str, action: str) -> None:
         """Log that access rules did not allow something."""
-        if self._limiter.admit(f"mqtt_not_authorized.{action}", _identity(principal) or principal.address):
+        source = principal.address if principal.identity is None else str(principal.identity)
+        if self._limiter.admit(f"mqtt_not_authorized.{action}", source):
             emit(
                 self.log,
                 Event.BROKER_ACCESS_DENIED,
@@ -88,10 +89,13 @@ class BrokerReports(ConnectionLog):
                 attributes=_where(principal, client_id),
             )
 
-    def reloaded(self, listeners: Sequence[str]) -> None:
-        """Count and log a reload that changed the rules of these listeners."""
+    def reloaded(self, listeners: Sequence[str], users: int | None = None) -> None:
+        """Count and log a reload that changed the rules of these listeners, and so many users of the password file."""
         self.reloads["success"] += 1
-        log_reload(self.log, Event.CONFIG_LOADED, attributes={"rules_changed": ",".join(listeners)})
+        attributes: dict[str, str | int | float | bool] = {"rules_changed": ",".join(listeners)}
+        if users is not None:
+            attributes["users_changed"] = users
+        log_reload(self.log, Event.CONFIG_LOADED, attributes=attributes)
 
     def reload_rejected(self, error: SvcError) -> None:
         """Count and log a reload that was refused; the configuration before stays in force."""
@@ -135,6 +139,8 @@ def _where(principal: Principal, client_id: str) -> dict[str, str | int | float 
     }
     if client_id:
         found["mqtt.client_id"] = client_id
+    if principal.name is not None:
+        found["client_name"] = str(principal.name)
     return found
 
 

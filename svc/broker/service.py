@@ -21,13 +21,22 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svc.broker.access import AccessRule, AllowAll, Guard, ListenerGuard, Principal, Rules
-from svc.broker.broker import Broker, anonymous, verified
+from svc.broker.access import AccessRule, AllowAll, Guard, ListenerGuard, Rules
+from svc.broker.broker import Broker, anonymous, certified, verified
 from svc.broker.certificates import CertificateRenewal
-from svc.broker.config import ANONYMOUS, BrokerLimitSettings, BrokerListenerSettings, BrokerSettings, changed_rules
+from svc.broker.config import (
+    BrokerLimitSettings,
+    BrokerListenerSettings,
+    BrokerSettings,
+    changed_rules,
+    parse_who,
+)
 from svc.broker.connection import ConnectionLimits
+from svc.broker.evidence import EvidenceCheck
 from svc.broker.hub import HubLimits
 from svc.broker.journal import RecoveredState
+from svc.broker.logins import PasswordLogins
+from svc.broker.passwordfile import Users, read_users
 from svc.broker.persistence.journal import SqliteJournal
 from svc.broker.persistence.opening import open_journal
 from svc.broker.reports import BrokerMetrics, BrokerReports, BrokerStoreReports
@@ -35,8 +44,6 @@ from svc.broker.session import SessionLimits
 from svc.broker.status import broker_members, broker_totals
 from svc.errors import SvcError
 from svc.identity import TrustDomain
-from svc.identity.matchers import parse_matcher
-from svc.policy.engine import Denied
 from svc.policyfiles.settings import load_deny_lists
 from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
 from svc.process.admin import OperatorPages, admin_root
@@ -79,7 +86,7 @@ def rules_of(settings: BrokerListenerSettings) -> Guard:
         return AllowAll()
     return Rules(
         tuple(
-            AccessRule(None if each.who == ANONYMOUS else parse_matcher(each.who), each.publish, each.subscribe)
+            AccessRule(parse_who(each.who), each.publish, each.subscribe, each.denyPublish, each.denySubscribe)
             for each in settings.acl
         )
     )
@@ -134,7 +141,9 @@ class BrokerService(Service):
         #: Whether a reload was requested before the broker was made.
         self._reload_due = False
         self._guard = ListenerGuard(
-            rules_by_listener(settings), {each.name for each in settings.listeners if _is_spiffe(each)}
+            rules_by_listener(settings),
+            {each.name for each in settings.listeners if each.clients == "spiffe"},
+            {each.name for each in settings.listeners if each.passwords},
         )
         self.ports: dict[str, IListeningPort] = {}
         self._reactor = reactor
@@ -160,8 +169,14 @@ class BrokerService(Service):
             read=lambda: broker_totals(self._broker, self._reports),
         )
         self._monitor.setServiceParent(self._pages)
-        self._certificates = CertificateRenewal(reactor)
+        self._certificates = CertificateRenewal(reactor, self._rules_changed)
         self._certificates.setServiceParent(self._pages)
+        self._users = _users_of(settings)
+        self._logins = self._make_logins(self._users) if settings.passwordFile is not None else None
+        lists = self._deny_lists
+        self._check_evidence = EvidenceCheck(
+            None if lists is None else lambda: lists.current, self._logins, self._certificates.creators
+        )
         self._broker: Broker | None = None
         self._sweeping = LoopingCall(self._sweep)
         self._sweeping.clock = reactor
@@ -178,12 +193,13 @@ class BrokerService(Service):
             in_thread=in_daemon_thread(self._reactor),
         )
 
-    def _listed(self, principal: Principal) -> Denied | None:
-        """The refusal of a client, or of the owner of a session, that is on a deny list."""
-        if self._deny_lists is None or principal.spiffe_id is None:
-            return None
-        evidence = principal.evidence
-        return self._deny_lists.current.listed(principal.spiffe_id if evidence is None else evidence.svid)
+    def _make_logins(self, users: Users) -> PasswordLogins:
+        return PasswordLogins(
+            users,
+            seconds=self._reactor.seconds,
+            in_thread=in_daemon_thread(self._reactor, "svc-login"),
+            waiting=self.settings.limits.logins,
+        )
 
     def _rules_changed(self) -> None:
         # While it stops, nothing may be recorded any more.
@@ -192,7 +208,7 @@ class BrokerService(Service):
 
     def _make_source(self) -> WorkloadSource | None:
         settings = self.settings
-        if settings.trustDomain is None or not any(_is_spiffe(each) for each in settings.listeners):
+        if settings.trustDomain is None or not settings.needs_svid:
             return None
         return WorkloadSource(
             settings.spiffeSocketPath,
@@ -267,7 +283,7 @@ class BrokerService(Service):
             recovered=recovered,
             reporter=self._reports,
             wall=time.time,
-            listed=self._listed,
+            check=self._check_evidence,
         )
 
     async def _close_journal(self) -> None:
@@ -348,9 +364,10 @@ class BrokerService(Service):
 
     async def _open(self, broker: Broker, settings: BrokerListenerSettings) -> None:
         endpoint = self._endpoint(settings)
-        who = verified if _is_spiffe(settings) else anonymous
+        who = {"spiffe": verified, "certificate": certified}.get(settings.clients, anonymous)
+        factory = broker.factory(who(settings.name), self._logins if settings.passwords else None)
         try:
-            port = await endpoint.listen(broker.factory(who(settings.name)))
+            port = await endpoint.listen(factory)
         except CannotListenError as error:
             name = f"the listener {settings.name}"
             raise ListenFailed.from_error(
@@ -373,13 +390,14 @@ class BrokerService(Service):
             assert self._source is not None  # noqa: S101 (there is one where a listener needs it)
             identity = server_creator(self._source, clock=utc_now, alpn=(b"mqtt",), groups=tls.keyExchange)
             return MutualTlsServerEndpoint(self._reactor, address, identity, **options)
-        certificate = CertificateCreator(tls.certificate or "", tls.key or "")
+        source = self._source if tls.svid else None
+        certificate = CertificateCreator(tls.certificate or "", tls.key or "", source=source, clients=tls.authorities)
         self._certificates.add(settings.name, certificate)
         return CertificateServerEndpoint(self._reactor, address, certificate, **options)
 
     def reload(self) -> None:
         """
-        Read the configuration again and apply changed access rules, or keep everything and log why.
+        Read configuration and password file again and apply changed rules and users, or keep everything and log why.
 
         The certificate files of listeners are checked in any case.
         """
@@ -391,13 +409,18 @@ class BrokerService(Service):
             settings = self._load()
             listeners = changed_rules(self.settings, settings)
             rules = rules_by_listener(settings)
+            users = _users_of(settings)
         except SvcError as error:
             self._reports.reload_rejected(error)
             return
         self.settings = settings
         self._guard.replace(rules)
-        self._reports.reloaded(listeners)
-        if listeners:
+        users_changed = sum(users.get(each) != self._users.get(each) for each in users.keys() | self._users.keys())
+        self._users = users
+        if self._logins is not None:
+            self._logins.replace(users)
+        self._reports.reloaded(listeners, users_changed if self._logins is not None else None)
+        if listeners or users_changed:
             self._rules_changed()
 
     def _start_failed(self, failure: Failure) -> None:
@@ -450,5 +473,5 @@ class BrokerService(Service):
         self.log.failure("a part of the broker could not be stopped in order", failure)
 
 
-def _is_spiffe(settings: BrokerListenerSettings) -> bool:
-    return settings.tls is not None and settings.tls.spiffe
+def _users_of(settings: BrokerSettings) -> Users:
+    return {} if settings.passwordFile is None else read_users(settings.passwordFile)

@@ -85,13 +85,13 @@ def _listener(
     clients: Sequence[Principal],
     certificate_not_after: datetime | None,
 ) -> ListenerStatus:
-    identified = settings.tls is not None and settings.tls.spiffe
+    identified = settings.clients != "anonymous"
     return ListenerStatus(
         name=settings.name,
         protocol="mqtt",
         direction="inbound",
         listen=address or str(settings.listen),
         connections=None if address is None else len(clients),
-        peers=len({each.spiffe_id for each in clients}) if identified else None,
+        peers=len({each.identity for each in clients} - {None}) if identified else None,
         certificate_not_after=certificate_not_after,
     )

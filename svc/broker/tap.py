@@ -14,6 +14,7 @@ from twisted.application.service import IService
 
 from svc import __version__
 from svc.broker.config import BrokerSettings
+from svc.broker.passwordfile import read_users
 from svc.policyfiles.settings import load_deny_lists
 from svc.process.checking import Check, check_port, check_service
 from svc.process.clock import use_monotonic_clock
@@ -38,21 +39,26 @@ class Options(ProcessOptions):
     def checks(self, settings: BrokerSettings) -> Iterable[Check]:
         """Yield a check of each thing that the broker opens at its start, in the same order."""
         from svc.transport.certificates import CertificateCreator
+        from svc.transport.client_certificates import ClientTrust
 
         if files := settings.policy.files:
             yield Check(f"deny lists {', '.join(files)}", partial(load_deny_lists, files))
+        if settings.passwordFile is not None:
+            yield Check(f"password file {settings.passwordFile}", partial(read_users, settings.passwordFile))
         for key, address in (("metricsAddr", settings.metricsAddr), ("adminAddr", settings.adminAddr)):
             if address is not None:
                 yield check_port(key, settings.key_text(key), address)
         if settings.persistence is not None:
             path = settings.persistence.path
             yield Check(f"database {path}", partial(_check_database, path))
-        tls = [each.tls for each in settings.listeners]
-        if any(each is not None and each.spiffe for each in tls):
+        if settings.needs_svid:
             yield check_service("Workload API", "spiffeSocketPath", settings.spiffeSocketPath)
-        for each in tls:
-            if each is not None and each.certificate is not None and each.key is not None:
-                yield Check(f"certificate {each.certificate}", partial(CertificateCreator, each.certificate, each.key))
+        for tls in (each.tls for each in settings.listeners):
+            if tls is not None and tls.certificate is not None and tls.key is not None:
+                yield Check(f"certificate {tls.certificate}", partial(CertificateCreator, tls.certificate, tls.key))
+            if tls is not None and tls.authorities is not None:
+                paths = ", ".join(tls.authorities.paths)
+                yield Check(f"client authorities {paths}", partial(ClientTrust.read, tls.authorities))
         for number, listener in enumerate(settings.listeners):
             yield check_port(f"listener {listener.name}", f"listeners[{number}].listen", listener.listen)
 

@@ -26,6 +26,9 @@ class CliError(SvcError):
         "artifacts_refused": Reason(
             "{failed} of {total} artifacts failed the verification", "the lines above name each with its reason"
         ),
+        "password_unusable": Reason(
+            "this cannot be the password: {defect}", "give one line that is not empty, twice the same on a terminal"
+        ),
         "data_too_large": Reason(
             "the body of the request is larger than {limit} octets, which {path} exceeds", "send it in several requests"
         ),

@@ -139,6 +139,8 @@ class Arguments(click.Argument):
             return words
         given = "none was given" if count == 0 else "1 was given" if count == 1 else f"{count} were given"
         wanted = f"exactly one {self.noun}" if self.minimum == maximum == 1 else f"no {self.noun}"
+        if maximum == self.minimum and self.minimum > 1:
+            wanted = self.noun
         if maximum != self.minimum:
             wanted = f"at most {maximum} {self.noun}" if maximum is not None else f"at least one {self.noun}"
         raise UsageRefused(f"{ctx.command.name} takes {wanted}, {given}", help_suggestion(ctx))

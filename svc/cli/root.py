@@ -20,6 +20,7 @@ from svc.cli.helptext import render_help
 
 #: Name of a command: module and attribute, its line in the help of the root, whether it is shown there.
 COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {
+    "broker": ("svc.cli.broker:command", "manage the users of svc-broker", True),
     "completion": ("svc.cli.completion:command", "print a shell completion script", True),
     "curl": (
         "svc.cli.curl.command:command",

@@ -205,8 +205,8 @@ class PolicyWatch(Service, Generic[S]):
                 self._apply(found.policies)
 
 
-def in_daemon_thread(reactor: IReactorFromThreads) -> InThread:
-    """Run each work in a thread of its own, which the end of the process does not wait for."""
+def in_daemon_thread(reactor: IReactorFromThreads, name: str = "svc-policy") -> InThread:
+    """Run each work in a thread of its own of this name, which the end of the process does not wait for."""
 
     def start(work: Callable[[], Any]) -> Deferred[Any]:
         done: Deferred[Any] = Deferred()
@@ -218,7 +218,7 @@ def in_daemon_thread(reactor: IReactorFromThreads) -> InThread:
                 result = Failure()
             reactor.callFromThread(done.callback, result)
 
-        threading.Thread(target=run, name="svc-policy", daemon=True).start()
+        threading.Thread(target=run, name=name, daemon=True).start()
         return done
 
     return start

@@ -1,17 +1,17 @@
 """
-TLS with a server certificate alone, without SPIFFE identities.
+TLS with a server certificate, without SPIFFE identities of clients.
 
-Owns the listener's context made from two PEM files, and whether the files have changed since (the caller decides when
-to check); and the client that verifies such a server by the roots of the system and the host name.
+Owns the listener's context made from PEM files, and whether the files have changed since (the caller decides when to
+check); and the client that verifies such a server by the roots of the system and the host name.
 """
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from OpenSSL import SSL, crypto
 from service_identity import CertificateError, VerificationError
@@ -20,17 +20,33 @@ from twisted.internet.interfaces import IOpenSSLClientConnectionCreator, IOpenSS
 from twisted.internet.ssl import CertificateOptions, TLSVersion, platformTrust
 from zope.interface import implementer
 
+from svc.errors import SvcError
+from svc.identity.svid import X509Svid
 from svc.transport.addresses import is_ip_literal
 from svc.transport.binding import ffi, lib
-from svc.transport.creators import Creator, configure_context
-from svc.transport.errors import ServerCertificateInvalid, TransportError
+from svc.transport.client_certificates import (
+    ClientAuthorities,
+    ClientCertificate,
+    ClientCertificateConnection,
+    ClientTrust,
+    file_stamp,
+    read_certificates,
+)
+from svc.transport.creators import Creator, configure_context, use_svid
+from svc.transport.errors import (
+    ClientCertificateInvalid,
+    OwnCredentialsMissing,
+    ServerCertificateInvalid,
+    TransportError,
+)
 from svc.transport.groups import iana_name, is_hybrid
 from svc.transport.observer import ConnectionObserver
+from svc.transport.verification import TlsIdentity
 
 if TYPE_CHECKING:
     from twisted.protocols.tls import TLSMemoryBIOProtocol
 
-_MARKER: Final = b"-----BEGIN CERTIFICATE-----"
+_T = TypeVar("_T")
 
 
 class CertificateUnusable(TransportError):
@@ -44,88 +60,168 @@ class CertificateUnusable(TransportError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """The content of both files at one time."""
+class _Content:
+    """The content of all files at one time; without own files ``chain`` is empty."""
 
     stamps: tuple[object, ...]
-    context: SSL.Context
-    not_after: datetime
+    chain: tuple[crypto.X509, ...] = ()
+    key: crypto.PKey | None = None
+    not_after: datetime | None = None
+    clients: ClientTrust | None = None
 
 
 @implementer(IOpenSSLServerConnectionCreator)
 class CertificateCreator(Creator):
     """
-    Creates the server side of TLS 1.2 and 1.3 with a certificate; clients present none.
+    Creates the server side of TLS 1.2 and 1.3 with a certificate; clients present none, or an ordinary one.
 
     Args:
         certificate: PEM file with the certificate and its chain.
         key: PEM file with its private key.
+        source: its SVID is presented in place of files, which are empty then.
+        clients: by which authorities clients are verified; None requests no certificate.
         observer: receives the handshakes.
 
     Raises:
         CertificateUnusable: a file is absent, not readable, no PEM, or the key belongs to another certificate.
+        ClientAuthoritiesUnusable: the same for files of ``clients``.
     """
 
     role = "server"
+    #: The context in use, and the SVID that it presents where there is no file.
+    _cached: tuple[X509Svid | None, SSL.Context] | None = None
+    _content: _Content
 
-    def __init__(self, certificate: str, key: str, *, observer: ConnectionObserver | None = None) -> None:
+    def __init__(
+        self,
+        certificate: str = "",
+        key: str = "",
+        *,
+        source: TlsIdentity | None = None,
+        clients: ClientAuthorities | None = None,
+        observer: ConnectionObserver | None = None,
+    ) -> None:
         super().__init__("default", observer)
-        self._certificate = certificate
-        self._key = key
-        self._pair = self._read(self._stamps())
+        self._files = () if source is not None else (certificate, key)
+        self._source = source
+        self._clients = clients
+        self._use(self._read(self._stamps()))
 
     @property
-    def not_after(self) -> datetime:
-        """When the certificate in use ends, aware UTC."""
-        return self._pair.not_after
+    def not_after(self) -> datetime | None:
+        """When the certificate of the file ends, aware UTC; None where there is no file."""
+        return self._content.not_after
+
+    def check_ready(self) -> None:
+        """
+        See :meth:`svc.transport.creators.Creator.check_ready`.
+
+        Raises:
+            OwnCredentialsMissing: the source has no SVID.
+            TransportError: ``credentials_unusable`` where OpenSSL refuses it.
+        """
+        self._current_context()
 
     def serverConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
         """Create the TLS state of one accepted connection."""
-        return SSL.Connection(self._pair.context, None)
+        context, trust = self._current_context(), self._content.clients
+        return SSL.Connection(context, None) if trust is None else ClientCertificateConnection(context, trust)
 
     def verified_peer(self, connection: SSL.Connection, address: str) -> None:
-        """Accept every client, without evidence; see :meth:`svc.transport.creators.Creator.verified_peer`."""
+        """
+        Accept every client whose certificate was verified, or that needs none.
+
+        The result is on the connection: see :func:`svc.transport.client_certificates.client_certificate`.
+        """
+        if isinstance(connection, ClientCertificateConnection):
+            connection.verified(address)
+
+    def verify_again(self, certificate: ClientCertificate) -> None:
+        """
+        Verify a client's certificate by the files that are in use now.
+
+        Raises:
+            ClientCertificateInvalid: it would be refused now.
+        """
+        trust = self._content.clients
+        if trust is None:
+            raise ClientCertificateInvalid(address="a client", alert="", cause="no certificates are accepted")
+        trust.verify_again(certificate)
 
     def renew(self) -> bool:
         """
-        Read the files again if they have changed since they were last read; returns whether a new pair is in use.
+        Read the files again if they have changed since they were last read; returns whether new ones are in use.
 
         Raises:
-            CertificateUnusable: the files cannot be used; the old pair stays, and the next call tries again.
+            CertificateUnusable: the files cannot be used; the old ones stay, and the next call tries again.
+            ClientAuthoritiesUnusable: the same for files of client authorities.
         """
         stamps = self._stamps()
-        if stamps == self._pair.stamps:
+        if stamps == self._content.stamps:
             return False
-        self._pair = self._read(stamps)
+        self._use(self._read(stamps))
         return True
 
     def _stamps(self) -> tuple[object, ...]:
         """Values that change when one of the files is written, replaced or linked to another."""
-        try:
-            return tuple(_stamp(os.stat(path)) for path in (self._certificate, self._key))
-        except OSError as error:
-            raise self._unusable(error.strerror or "unreadable") from error
+        own = self._tried(lambda: tuple(file_stamp(path) for path in self._files))
+        return own if self._clients is None else own + self._clients.stamps()
 
-    def _read(self, stamps: tuple[object, ...]) -> _Pair:
+    def _read(self, stamps: tuple[object, ...]) -> _Content:
         # The stamps are older than the content: a file that is written meanwhile differs at the next check.
+        content = self._tried(lambda: _read_pair(stamps, *self._files)) if self._files else _Content(stamps)
+        return content if self._clients is None else replace(content, clients=ClientTrust.read(self._clients))
+
+    def _use(self, content: _Content) -> None:
+        """Use the content of files from now on, if contexts can be made of it."""
+        self._cached = (None, self._new_context(content)) if content.chain else None
+        self._content = content
+
+    def _current_context(self) -> SSL.Context:
+        if self._source is None:
+            assert self._cached is not None  # noqa: S101 (made when the files were read)
+            return self._cached[1]
         try:
-            chain = _certificates(Path(self._certificate).read_bytes())
-            key = crypto.load_privatekey(crypto.FILETYPE_PEM, Path(self._key).read_bytes(), lambda _rw: b"")
-            options = CertificateOptions(
-                privateKey=key, certificate=chain[0], extraCertChain=chain[1:], raiseMinimumTo=TLSVersion.TLSv1_2
-            )
-            context = options.getContext()
-            context.check_privatekey()
+            svid = self._source.svid
+        except SvcError as error:
+            raise OwnCredentialsMissing(detail=error.reason) from error
+        if self._cached is None or self._cached[0] is not svid:
+            context = self._new_context(self._content)
+            use_svid(context, svid)
+            self._cached = (svid, context)
+        return self._cached[1]
+
+    def _new_context(self, content: _Content) -> SSL.Context:
+        def make() -> SSL.Context:
+            own: dict[str, Any] = {}
+            if content.chain:
+                own = {
+                    "privateKey": content.key,
+                    "certificate": content.chain[0],
+                    "extraCertChain": content.chain[1:],
+                }
+            context: SSL.Context = CertificateOptions(raiseMinimumTo=TLSVersion.TLSv1_2, **own).getContext()
+            if content.chain:
+                context.check_privatekey()
             configure_context(context, self.groups)
-            return _Pair(stamps, context, chain[0].to_cryptography().not_valid_after_utc)
+            return context
+
+        context = self._tried(make)
+        if content.clients is not None:
+            content.clients.require(context)
+        return context
+
+    def _tried(self, make: Callable[[], _T]) -> _T:
+        certificate, key = self._files or ("of the SVID", "of the SVID")
+        try:
+            return make()
         except OSError as error:
-            raise self._unusable(error.strerror or "unreadable") from error
+            what = error.strerror or "unreadable"
+            raise CertificateUnusable(certificate=certificate, key=key, what=what) from error
         except Exception as error:
             # Each of three parsers has its own errors for a malformed file.
-            raise self._unusable("it is no PEM or they do not match") from error
-
-    def _unusable(self, what: str) -> CertificateUnusable:
-        return CertificateUnusable(certificate=self._certificate, key=self._key, what=what)
+            what = "it is no PEM or they do not match"
+            raise CertificateUnusable(certificate=certificate, key=key, what=what) from error
 
 
 class CertificateConnection(SSL.Connection):
@@ -217,12 +313,7 @@ def _keep_defect(
     return bool(accepted)
 
 
-def _stamp(found: os.stat_result) -> tuple[int, ...]:
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def _certificates(pem: bytes) -> list[crypto.X509]:
-    found = [crypto.load_certificate(crypto.FILETYPE_PEM, _MARKER + part) for part in pem.split(_MARKER)[1:]]
-    if not found:
-        raise ValueError("no certificate")
-    return found
+def _read_pair(stamps: tuple[object, ...], certificate: str, key: str) -> _Content:
+    chain = tuple(read_certificates(certificate))
+    private_key = crypto.load_privatekey(crypto.FILETYPE_PEM, Path(key).read_bytes(), lambda _rw: b"")
+    return _Content(stamps, chain, private_key, chain[0].to_cryptography().not_valid_after_utc)

@@ -191,7 +191,7 @@ class IdentityCreator(Creator):
         configure_context(context, self.groups)
         require_verified_peer(context)
         self._set_alpn(context)
-        _use_svid(context, svid)
+        use_svid(context, svid)
         return context
 
     def _set_alpn(self, context: SSL.Context) -> None:
@@ -341,7 +341,13 @@ def _sni_name(server_name: str | None) -> bytes | None:
     return name.removesuffix(".").encode("ascii") if name else None
 
 
-def _use_svid(context: SSL.Context, svid: X509Svid) -> None:
+def use_svid(context: SSL.Context, svid: X509Svid) -> None:
+    """
+    Make a new context present an SVID.
+
+    Raises:
+        TransportError: ``credentials_unusable`` where OpenSSL refuses its chain or key.
+    """
     pem = svid.private_key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

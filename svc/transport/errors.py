@@ -135,6 +135,16 @@ class ServerCertificateInvalid(TransportError):
     cause: object
 
 
+class ClientCertificateInvalid(TransportError):
+    """the certificate of the client at {address} is not valid: {cause}"""
+
+    reason = "client_certificate_invalid"
+    hint = "it is issued by an authority of tls.clientAuthorities, for clients, and has one name of the configured kind"
+    address: str
+    alert: str
+    cause: object
+
+
 class PeerIdentityUnexpected(TransportError):
     """the peer at {address} is {spiffe_id}; expected {expected}"""
 

@@ -8,7 +8,9 @@ from typing import Final
 from OpenSSL import SSL
 
 from svc.transport.certificates import CertificateConnection
+from svc.transport.client_certificates import ClientCertificateConnection
 from svc.transport.errors import (
+    ClientCertificateInvalid,
     HandshakeFailed,
     OwnSvidExpired,
     OwnSvidRefused,
@@ -49,6 +51,7 @@ _CERTIFICATE_ALERTS: Final = frozenset(
 )
 #: Alerts of a server that supports none of the offered parameters (RFC 8446, section 4.1.1).
 _NO_COMMON_PARAMETERS: Final = frozenset({"handshake_failure", "insufficient_security"})
+_NO_CERTIFICATE: Final = "peer did not return a certificate"
 _NO_GROUP: Final = frozenset({"no suitable key share", "no suitable groups", "no shared groups", "bad key share"})
 
 
@@ -125,11 +128,17 @@ def _classified(
             address=address, alert="bad_certificate", name=connection.name, cause=connection.defect
         )
     text = _error_text(error)
+    if isinstance(connection, ClientCertificateConnection):
+        if connection.defect:
+            return ClientCertificateInvalid(address=address, alert="bad_certificate", cause=connection.defect)
+        if text == _NO_CERTIFICATE:
+            cause = "it presented none"
+            return ClientCertificateInvalid(address=address, alert="certificate_required", cause=cause)
     if text in _NO_GROUP:
         if groups == "require":
             return TransportError("pq_required", address=address, alert="handshake_failure")
         return TransportError("group_not_allowed", address=address, alert="handshake_failure")
-    if text == "peer did not return a certificate":
+    if text == _NO_CERTIFICATE:
         cause = "it presented no certificate"
         return PeerSvidInvalid(address=address, alert="certificate_required", detail="certificate_missing", cause=cause)
     received = _ALERT.match(text)

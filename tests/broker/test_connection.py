@@ -96,12 +96,16 @@ class Wire:
     def __init__(self, broker: Broker, version: Version = Version.V5, evidence: PeerEvidence | None = None) -> None:
         self.transport = StringTransport() if evidence is None else VerifiedTransport(evidence)
         self.version = version
-        who = anonymous() if evidence is None else verified()
-        protocol = broker.factory(who).buildProtocol(None)  # type: ignore[arg-type]
-        assert isinstance(protocol, BrokerConnection)
-        self.protocol = protocol
+        self._identify = anonymous() if evidence is None else verified()
+        self.protocol = self.protocol_of(broker)
         self._decoder = Decoder("server", version)
-        protocol.makeConnection(self.transport)
+        self.protocol.makeConnection(self.transport)
+
+    def protocol_of(self, broker: Broker) -> BrokerConnection:
+        """Make the broker's end."""
+        protocol = broker.factory(self._identify).buildProtocol(None)  # type: ignore[arg-type]
+        assert isinstance(protocol, BrokerConnection)
+        return protocol
 
     def sends(self, *packets: Packet) -> list[Packet]:
         """Send packets in one piece; give what came."""

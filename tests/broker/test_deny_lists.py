@@ -8,9 +8,9 @@ from svc.broker.access import AccessRule, Principal, Rules
 from svc.broker.broker import Broker
 from svc.broker.config import BrokerSettings
 from svc.broker.errors import BrokerError
+from svc.broker.evidence import EvidenceCheck
 from svc.identity.matchers import parse_matcher
 from svc.policy.denylist import DenyList
-from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies
 from svc.settings import ConfigInvalid, parse
 from svc.transport.evidence import PeerEvidence
@@ -45,15 +45,10 @@ class DenyListTests(ReauthorizationCase):
         """Start it without any."""
         super().setUp()
         self.lists = Policies.of()
-        self.broker = Broker(self.clock, RULES, wall=lambda: self.now.timestamp(), listed=self.listed)
+        self.broker = Broker(
+            self.clock, RULES, wall=lambda: self.now.timestamp(), check=EvidenceCheck(lambda: self.lists)
+        )
         self.broker.startService()
-
-    def listed(self, principal: Principal) -> Denied | None:
-        """As the service decides."""
-        if principal.spiffe_id is None:
-            return None
-        evidence = principal.evidence
-        return self.lists.listed(principal.spiffe_id if evidence is None else evidence.svid)
 
     def deny(self, *lists: DenyList) -> None:
         """Put lists into force."""

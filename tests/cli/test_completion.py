@@ -23,7 +23,18 @@ class CandidateTests(SynchronousTestCase):
 
     def test_commands(self) -> None:
         """Commands are completed from their first letters; the hidden one never is."""
-        commands = ["completion", "curl", "files", "help", "policy", "receipts", "status", "verify", "version"]
+        commands = [
+            "broker",
+            "completion",
+            "curl",
+            "files",
+            "help",
+            "policy",
+            "receipts",
+            "status",
+            "verify",
+            "version",
+        ]
         self.assertEqual(offered(""), (commands, 4))
         self.assertEqual(offered("policy", ""), (["check", "test"], 4))
         self.assertEqual(offered("help", "policy", "c"), (["check"], 4))

@@ -81,6 +81,8 @@ class OpenSslClient:
         if credentials is not None and session is None:
             certificates = chain_pem(credentials.svid)
             context.use_certificate(crypto.load_certificate(crypto.FILETYPE_PEM, certificates).to_cryptography())
+            for each in credentials.svid.chain[1:]:
+                context.add_extra_chain_cert(each)
             context.use_privatekey(
                 crypto.load_privatekey(crypto.FILETYPE_PEM, key_pem(credentials.svid)).to_cryptography_key()
             )

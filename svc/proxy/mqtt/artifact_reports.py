@@ -67,7 +67,7 @@ class ArtifactReports:
             self.log,
             event,
             detail_reason=reason or None,
-            detail=None if error is None else f"{error}: {error.hint}" if error.advice() else str(error),
+            detail=None if error is None else f"{error}: {error.hint}" if error.hint else str(error),
             attributes={"listener": listener, "prefix": prefix, "repeated": omitted or None},
         )
 
