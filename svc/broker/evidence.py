@@ -34,7 +34,8 @@ class EvidenceCheck:
     ) -> None:
         self._deny_lists = deny_lists
         self._logins = logins
-        self._creators = creators or {}
+        #: Filled while listeners are opened.
+        self._creators: Mapping[str, CertificateCreator] = {} if creators is None else creators
 
     def __call__(self, principal: Principal) -> None:
         """

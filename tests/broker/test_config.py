@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import Principal
+from svc.broker.access import ClientName, Principal
 from svc.broker.config import BrokerSettings
 from svc.broker.service import connection_limits, hub_limits, rules_of
 from svc.identity import SpiffeID
 from svc.settings import ConfigInvalid, parse
+from svc.transport.client_certificates import ClientAuthorities
 
 PLAIN = "listeners: [{name: local, listen: '127.0.0.1:1883'}]"
 SPIFFE = """
@@ -73,6 +74,55 @@ limits: {packet: 2KiB, properties: 3, levels: 4, filters: 5, sessions: 6, sessio
         self.assertEqual((session.subscriptions, session.aliases), (11, 12))
 
 
+DEVICES = """
+passwordFile: /etc/svc/users
+listeners:
+  - name: users
+    listen: ":8885"
+    tls: {certificate: /c, key: /k}
+    passwords: true
+    acl: [{who: "user:*", publish: ["d/%u/#"], denySubscribe: ["d/+/key"]}]
+  - name: local
+    listen: "127.0.0.1:1884"
+    passwords: true
+    acl: [{who: "user:display-*"}]
+  - name: gateways
+    listen: ":8886"
+    tls: {certificate: /c, key: /k, clientAuthorities: [/a, /b], clientName: dns, clientRevocations: /r}
+    acl: [{who: "certificate:*.example.org", subscribe: ["d/%c"]}]
+"""
+
+
+class DeviceTests(SynchronousTestCase):
+    """Listeners for devices without a SPIFFE identity."""
+
+    def test_accepted(self) -> None:
+        """Passwords over TLS or on loopback, certificates of authorities, with rules for their names."""
+        users, local, gateways = parse(DEVICES, BrokerSettings).listeners
+        self.assertEqual([each.clients for each in (users, local, gateways)], ["user", "user", "certificate"])
+        assert users.tls is not None
+        assert gateways.tls is not None
+        self.assertIsNone(users.tls.authorities)
+        self.assertEqual(gateways.tls.authorities, ClientAuthorities(("/a", "/b"), "dns", "/r"))
+        someone = Principal(None, name=ClientName("user", "display-1"))
+        gateway = Principal(None, name=ClientName("certificate", "a.example.org"), client_id="c")
+        self.assertTrue(rules_of(users).may_publish(someone, "d/display-1/x"))
+        self.assertFalse(rules_of(users).may_publish(someone, "d/other/x"))
+        self.assertTrue(rules_of(local).may_connect(someone))
+        self.assertFalse(rules_of(gateways).may_connect(someone))
+        self.assertTrue(rules_of(gateways).may_subscribe(gateway, "d/c"))
+        self.assertFalse(rules_of(users).may_connect(gateway))
+
+    def test_svid(self) -> None:
+        """A broker with tls.svid needs a trust domain, and takes an SVID for any kind of client but its own."""
+        svid = f"trustDomain: a.b\n{DEVICES.replace('certificate: /c, key: /k', 'svid: true')}"
+        settings = parse(svid, BrokerSettings)
+        self.assertTrue(settings.needs_svid)
+        self.assertFalse(parse(DEVICES, BrokerSettings).needs_svid)
+        error = self.assertRaises(ConfigInvalid, parse, svid.replace("trustDomain: a.b", ""), BrokerSettings)
+        self.assertIn("tls.svid", str(error.problems[0]))
+
+
 class RefusedTests(SynchronousTestCase):
     """Bad files."""
 
@@ -96,6 +146,44 @@ class RefusedTests(SynchronousTestCase):
         )
         plain = "listeners: [{name: a, listen: 'localhost:1', acl: [{who: 'spiffe://a.b/*', publish: ['#']}]}]"
         self.refused(plain, "listeners[0]", "who: anonymous")
+
+    def test_devices(self) -> None:
+        """Kinds of clients are not mixed, passwords do not cross a network in plain, and names are for %u."""
+        for old, new, key, words in (
+            ('listen: "127.0.0.1:1884"', 'listen: ":1884"', "listeners[1]", "any host could read passwords"),
+            ('    acl: [{who: "user:display-*"}]\n', "", "listeners[1]", "acl, the access rules"),
+            ('"user:display-*"', "anonymous", "listeners[1]", "who: user:NAME in acl"),
+            ('"user:*"', '"certificate:*"', "listeners[0]", "who: user:NAME in acl"),
+            ('"certificate:*.example.org"', '"user:x"', "listeners[2]", "who: certificate:NAME in acl"),
+            ('"user:display-*"', '"user:"', "listeners[1].acl[0].who", "user:NAME"),
+            ('"user:display-*"', '"user:a\\tb"', "listeners[1].acl[0].who", "user:NAME"),
+            ("passwordFile: /etc/svc/users", "", "configuration", "passwordFile and a listener with passwords"),
+            ("passwords: true", "passwords: false", "listeners[0]", "who: anonymous in acl"),
+            ("clientName: dns", "clientName: ip", "listeners[2].tls.clientName", ""),
+            ("clientAuthorities: [/a, /b], ", "", "listeners[2].tls", "clientAuthorities with clientName"),
+            (
+                "key: /k, client",
+                "key: /k, svid: true, client",
+                "listeners[2].tls",
+                "either spiffe: true, or certificate",
+            ),
+            (
+                "certificate: /c, key: /k, client",
+                "spiffe: true, client",
+                "listeners[2].tls",
+                "spiffe: true or clientAuth",
+            ),
+            ('["d/%u/#"]', '["d/x-%u/#"]', "listeners[0].acl[0].publish[0]", "whole levels"),
+            ('["d/%c"]', '["d/%c%c"]', "listeners[2].acl[0].subscribe[0]", "whole levels"),
+        ):
+            self.assertIn(old, DEVICES)
+            self.refused(DEVICES.replace(old, new), key, words)
+        gateways = DEVICES[DEVICES.index("  - name: gateways") :].replace("    acl", "    passwords: true\n    acl")
+        self.refused(f"passwordFile: /p\nlisteners:\n{gateways}", "listeners[0]", "passwords without tls.spiffe")
+        self.refused(f"passwordFile: /p\n{PLAIN}", "configuration", "passwordFile and a listener")
+        named = "{name: a, listen: '127.0.0.1:1', acl: [{who: anonymous, denyPublish: ['%u']}]}"
+        self.refused(f"listeners: [{named}]", "listeners[0].acl[0]", "has no such name")
+        self.refused(SPIFFE.replace("devices/+/state", "%u"), "listeners[0].acl[0]", "user:NAME or certificate:NAME")
 
     def test_proxy_protocol(self) -> None:
         """The header is allowed before TLS, by identity or by certificate, and not before plain MQTT."""

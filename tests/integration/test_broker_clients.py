@@ -80,6 +80,7 @@ class Paho:
         name: its identifier.
         tls: TLS settings.
         will: topic and payload.
+        login: user name and password.
         clean: whether its session ends with the connection.
     """
 
@@ -93,6 +94,7 @@ class Paho:
         *,
         tls: ssl.SSLContext | None = None,
         will: tuple[str, bytes] | None = None,
+        login: tuple[str, str] | None = None,
         clean: bool = True,
     ) -> None:
         self.connected: queue.Queue[bool] = queue.Queue()
@@ -113,6 +115,8 @@ class Paho:
         self.client.on_message = lambda _client, _data, message: self.messages.put(message)
         if tls is not None:
             self.client.tls_set_context(tls)
+        if login is not None:
+            self.client.username_pw_set(*login)
         if will is not None:
             self.client.will_set(*will, qos=1)
         more: dict[str, Any] = {}
