@@ -29,7 +29,7 @@ class CertificateRenewal(Service):
     Checks the files of all such listeners periodically.
 
     Args:
-        renewed: called when a listener uses other files, by which its clients are decided on again.
+        renewed: called when a listener whose clients present certificates uses other files, to decide on them again.
 
     Attributes:
         creators: by the listeners' names.
@@ -80,7 +80,8 @@ class CertificateRenewal(Service):
                 not_after = creator.not_after
                 attributes = {"listener": listener} | ({"not_after": not_after.isoformat()} if not_after else {})
                 emit(self.log, Event.BROKER_CERTIFICATE_RENEWED, attributes=attributes)
-                self._on_renewed()
+                if creator.verifies_clients:
+                    self._on_renewed()
 
     def _log_failure(self, listener: str, error: TransportError) -> None:
         """Log a failure once, however often it is found."""

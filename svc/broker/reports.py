@@ -69,7 +69,7 @@ class BrokerReports(ConnectionLog):
                 Event.BROKER_ACCESS_DENIED,
                 reason="policy_deny",
                 detail_reason="mqtt_not_authorized",
-                detail=f"no rule lets it {action}",
+                detail=f"no rule lets it {action}, or one denies it",
                 peer_spiffe_id=_identity(principal),
                 attributes=_where(principal, client_id),
             )

@@ -299,6 +299,8 @@ class BrokerService(Service):
             self._store.closed()
 
     async def _await_credentials(self) -> None:
+        if any(each.clients in ("spiffe", "certificate") for each in self.settings.listeners):
+            self._sweeping.start(SWEEP_EVERY, now=False)
         if self._source is None:
             self._health.holds("credentials", "no listener needs any")
             return
@@ -307,7 +309,6 @@ class BrokerService(Service):
         await self._source.when_ready()
         self._health.holds("credentials")
         self._source.subscribe(self._credentials_changed)
-        self._sweeping.start(SWEEP_EVERY, now=False)
 
     def _credentials_changed(self) -> None:
         """Reauthorize all clients under the bundles and the identity in force now."""
@@ -316,13 +317,14 @@ class BrokerService(Service):
             self._broker.reauthorize(self._source, utc_now())
 
     def _sweep(self) -> None:
-        """End the connections of clients with expired credentials."""
+        """End the connections of clients with expired certificates."""
         self._check_credentials()
         if self._broker is not None:
             self._broker.end_expired(utc_now())
 
     def _check_credentials(self) -> None:
-        assert self._source is not None  # noqa: S101 (called only with a source)
+        if self._source is None:
+            return
         try:
             svid = self._source.svid
         except SvcError as error:

@@ -108,6 +108,11 @@ class CertificateCreator(Creator):
         self._use(self._read(self._stamps()))
 
     @property
+    def verifies_clients(self) -> bool:
+        """Whether clients present certificates."""
+        return self._clients is not None
+
+    @property
     def not_after(self) -> datetime | None:
         """When the certificate of the file ends, aware UTC; None where there is no file."""
         return self._content.not_after

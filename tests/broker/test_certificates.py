@@ -22,7 +22,8 @@ RENEWED, REJECTED = Event.BROKER_CERTIFICATE_RENEWED, Event.BROKER_CERTIFICATE_R
 class Scripted:
     """A creator with a result that the test sets."""
 
-    not_after = datetime(2030, 1, 1, tzinfo=UTC)
+    not_after: datetime | None = datetime(2030, 1, 1, tzinfo=UTC)
+    verifies_clients = False
 
     def __init__(self) -> None:
         self.outcome: bool | str = False
@@ -46,10 +47,15 @@ class CertificatesTests(SynchronousTestCase):
         self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
         self.clock = Clock()
         self.one, self.two = Scripted(), Scripted()
-        self.certificates = CertificateRenewal(self.clock)
+        self.decided = 0
+        self.certificates = CertificateRenewal(self.clock, self.decide)
         self.certificates.add("one", self.one)  # type: ignore[arg-type]
         self.certificates.add("two", self.two)  # type: ignore[arg-type]
         self.certificates.startService()
+
+    def decide(self) -> None:
+        """Count it."""
+        self.decided += 1
 
     def logged(self, outcome: bool | str) -> list[tuple[Event, str]]:
         """Let one check return a result for the first listener; return what was logged."""
@@ -95,4 +101,17 @@ class CertificatesTests(SynchronousTestCase):
         registry = CollectorRegistry()
         registry.register(BrokerMetrics(Rig().hub, None, self.certificates.expiries))
         name = "svc_broker_certificate_not_after_seconds"
+        assert Scripted.not_after is not None
         self.assertEqual(registry.get_sample_value(name, {"listener": "two"}), Scripted.not_after.timestamp())
+        self.two.not_after = None
+        self.assertIsNone(registry.get_sample_value(name, {"listener": "two"}))
+
+    def test_clients_with_certificates(self) -> None:
+        """They are decided on again when their files change, also where the listener has no certificate of its own."""
+        self.logged(True)
+        self.assertEqual(self.decided, 0)
+        self.one.verifies_clients, self.one.not_after = True, None
+        self.assertEqual(self.logged(True), [(RENEWED, "one")])
+        self.logged(False)
+        self.logged("half")
+        self.assertEqual(self.decided, 1)

@@ -10,6 +10,7 @@ import sys
 import time
 from collections import Counter
 from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from svc.identity import X509Svid
 from svc.testing.ca import chain_pem, key_pem
 from svc.wire.mqtt import Connack, Connect, Disconnect, Properties, ReasonCode, Version, encode
 from tests.integration.test_broker_clients import CALLBACKS, VERSIONS, Paho, certificate
+from tests.peers.authority import RunningAuthority, entry
 from tests.peers.broker import RunningBroker
 from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials
 from tests.peers.mqttclient import RawClient
 from tests.peers.programs import find, run, svc
 from tests.peers.waiting import eventually, free_port
@@ -325,6 +328,16 @@ class CertificateTests(DeviceCase):
         found = eventually(lambda: self.broker.records("svc.broker.client.broken"), what="a record")
         self.assertEqual(found[0]["detail_reason"], "mqtt_certificate_withdrawn")
 
+    def test_end(self) -> None:
+        """A connection ends with its certificate; one that is valid for longer stays."""
+        short = device(**{**ALWAYS, "not_after": datetime.now(UTC) + timedelta(seconds=3)})
+        with ExitStack() as stack:
+            first, second = self.raw(stack, short), self.raw(stack, device())
+            self.assertEqual([first.connect("a").code, second.connect("b").code], [0, 0])
+            self.assertEqual(first.until_end(), [Disconnect(ReasonCode.NOT_AUTHORIZED)])
+            self.assertEqual(second.sync(), [])
+        self.assertEqual(self.broker.metric("svc_broker_refusals_total", reason="expired"), 1)
+
     def test_owners(self) -> None:
         """A name in a certificate, a user and another certificate do not get at each other's sessions."""
         with ExitStack() as stack:
@@ -363,6 +376,35 @@ class CertificateTests(DeviceCase):
         context = self.context(svid)
         wrap = lambda plain: context.wrap_socket(plain, server_hostname="localhost")  # noqa: E731
         return stack.enter_context(RawClient(self.gateway_port, tls=wrap))
+
+
+class SvidTests(SynchronousTestCase):
+    """A listener that presents the SVID of the broker to clients without one."""
+
+    def test_presented(self) -> None:
+        """Clients verify its chain by the bundle, and log in with a password."""
+        with ExitStack() as stack:
+            folder = short_folder(stack)
+            authority = stack.enter_context(RunningAuthority(entries=[entry("/broker")]))
+            users = folder / "users"
+            users.touch(0o600)
+            users.write_text(f"alice:{PasswordHash.of(b'secret', CHEAP)}\n")
+            broker = RunningBroker(
+                listener={"name": "devices", "tls": {"svid": True}, "passwords": True, "acl": USER_RULES},
+                settings={
+                    "passwordFile": str(users),
+                    "trustDomain": "example.org",
+                    "spiffeSocketPath": authority.address,
+                },
+            )
+            stack.enter_context(broker)
+            context = ssl.create_default_context(cafile=Credentials.fetch(authority, folder / "id").roots)
+            context.check_hostname = False
+            for password, code in ((b"secret", 0), (b"wrong", 0x86)):
+                with RawClient(broker.port, tls=context.wrap_socket) as client:
+                    self.assertEqual(client.connect("c", username="alice", password=password).code, code)
+            (identity,) = broker.page("/status")[1]["identities"]
+            self.assertEqual(identity["spiffe_id"], "spiffe://example.org/broker")
 
 
 class StartTests(SynchronousTestCase):

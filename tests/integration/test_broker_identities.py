@@ -138,7 +138,8 @@ class AccessTests(SynchronousTestCase):
         came = [each.payload for each in watcher.sync() if isinstance(each, Publish)]
         self.assertEqual(came, [b"allowed", b"allowed too"])
         self.assertEqual(self.site.broker.metric("svc_broker_denied_total", action="publish"), before + 4)
-        mine = ("spiffe://example.org/device/7", "policy_deny", "mqtt_not_authorized", "no rule lets it publish")
+        detail = "no rule lets it publish, or one denies it"
+        mine = ("spiffe://example.org/device/7", "policy_deny", "mqtt_not_authorized", detail)
 
         def reported() -> bool:
             denied = self.site.broker.records("svc.broker.access.denied")
