@@ -404,7 +404,7 @@ class SvidTests(SynchronousTestCase):
                 with RawClient(broker.port, tls=context.wrap_socket) as client:
                     self.assertEqual(client.connect("c", username="alice", password=password).code, code)
             (identity,) = broker.page("/status")[1]["identities"]
-            self.assertEqual(identity["spiffe_id"], "spiffe://example.org/broker")
+            self.assertEqual(identity["spiffeID"], "spiffe://example.org/broker")
 
 
 class StartTests(SynchronousTestCase):
