@@ -182,15 +182,14 @@ class BrokerConnection(TwistedProtocol):
     #: Whether access rules have changed between CONNECT and CONNACK.
     _rules_changed = False
 
-    #: The login whose password is being verified.
-    _login: Deferred[UserEvidence] | None = None
-
     def __init__(
         self, context: BrokerContext, identify: Callable[[Any], Principal], logins: PasswordLogins | None = None
     ) -> None:
         self._context = context
         self._identify = identify
         self._logins = logins
+        #: The login whose password is being verified.
+        self._login: Deferred[UserEvidence] | None = None
         self._decoder = Decoder("client", limits=context.limits.packet)
         # What every connection sets at some time is set here: attributes that are added later, when many connections
         # have been made meanwhile, cost each of them a dictionary of its own, 280 octets more.

@@ -95,7 +95,7 @@ class ScryptCost(NamedTuple):
         return ""
 
 
-#: 32 MiB and 60 to 100 ms of a core.
+#: 32 MiB and about 100 ms of a core.
 DEFAULT_COST: Final = ScryptCost(15, 8, 1)
 
 

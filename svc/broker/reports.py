@@ -62,8 +62,7 @@ class BrokerReports(ConnectionLog):
 
     def denied(self, principal: Principal, client_id: str, action: str) -> None:
         """Log that access rules did not allow something."""
-        source = principal.address if principal.identity is None else str(principal.identity)
-        if self._limiter.admit(f"mqtt_not_authorized.{action}", source):
+        if self._limiter.admit(f"mqtt_not_authorized.{action}", _identity(principal) or principal.address):
             emit(
                 self.log,
                 Event.BROKER_ACCESS_DENIED,

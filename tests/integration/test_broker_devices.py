@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import ssl
 import subprocess
@@ -173,6 +174,20 @@ class PasswordTests(DeviceCase):
                         self.assertGreaterEqual(client.subscribes("d/bob/#", 1)[0], 0x80)
                         client.publishes("d/alice/x", b"m", 1)
                         self.assertEqual(client.receives(1), [(b"m", 1, False)])
+
+    def test_paho_refused(self) -> None:
+        """The reason of a wrong password as paho names it, in both versions; it is the same for an unknown user."""
+        for version in VERSIONS:
+            for user in ("alice", "nobody"):
+                client = paho.Client(CALLBACKS[1], "w", protocol=version)
+                client.username_pw_set(user, "wrong")
+                codes: queue.Queue[int] = queue.Queue()
+                client.on_connect = lambda _c, _d, _f, reason, _p, codes=codes: codes.put(reason.value)
+                client.connect("localhost", self.broker.port)
+                client.loop_start()
+                self.addCleanup(client.loop_stop)
+                self.assertEqual(codes.get(timeout=60), ReasonCode.BAD_USER_NAME_OR_PASSWORD)
+                client.disconnect()
 
     def test_codes(self) -> None:
         """CONNACK 0x86 or 4 for what is wrong or missing."""
