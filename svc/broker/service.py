@@ -299,16 +299,16 @@ class BrokerService(Service):
             self._store.closed()
 
     async def _await_credentials(self) -> None:
-        if any(each.clients in ("spiffe", "certificate") for each in self.settings.listeners):
-            self._sweeping.start(SWEEP_EVERY, now=False)
         if self._source is None:
             self._health.holds("credentials", "no listener needs any")
-            return
-        self._source.startService()
-        self._health.fails("credentials", "starting", "no SVID has arrived yet")
-        await self._source.when_ready()
-        self._health.holds("credentials")
-        self._source.subscribe(self._credentials_changed)
+        else:
+            self._source.startService()
+            self._health.fails("credentials", "starting", "no SVID has arrived yet")
+            await self._source.when_ready()
+            self._health.holds("credentials")
+            self._source.subscribe(self._credentials_changed)
+        if self._source is not None or any(each.clients == "certificate" for each in self.settings.listeners):
+            self._sweeping.start(SWEEP_EVERY, now=False)
 
     def _credentials_changed(self) -> None:
         """Reauthorize all clients under the bundles and the identity in force now."""
