@@ -371,6 +371,20 @@ class ConnectionTests(LoginsCase):
         (name,) = set(self.broker.hub.sessions) - {"own"}
         self.assertEqual(unnamed.sends(Subscribe(1, [Subscription(f"c/{name}")])), [Suback(1, [0])])
 
+    def test_names_of_stored_sessions(self) -> None:
+        """Filters with the identifier and the name hold for sessions without a connection, and when resumed."""
+        wire = self.admitted(client_id="own")
+        wire.sends(Subscribe(1, [Subscription(each) for each in ("d/alice/#", "c/own")]))
+        wire.protocol.connectionLost()
+        self.broker.rules_changed()
+        self.clock.pump([0] * 3)
+        (session,) = self.broker.hub.sessions.values()
+        self.assertEqual(list(session.subscriptions), ["d/alice/#", "c/own"])
+        again = self.connect(client_id="own")
+        self.threads.run(len(self.threads.work))
+        (connack,) = again.receives()
+        self.assertTrue(connack.session_present)  # type: ignore[union-attr]
+
     def test_sessions_of_others(self) -> None:
         """A user neither resumes nor takes over the session of another user, or of a client without a name."""
         mine = self.admitted()
