@@ -30,9 +30,27 @@ from svc.settings import ConfigInvalid, ConfigUnreadable, parse_all
 from svc.strictjson import JsonRefused, loads_object
 from svc.testing.ca import TestAuthority
 from svc.wire.http1 import MessageRefused, RequestHead
+from svc.wire.mqtt import (
+    Acknowledgement,
+    Connack,
+    Connect,
+    Decoder,
+    Disconnect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Properties,
+    Publish,
+    Subscribe,
+    Subscription,
+    Unsubscribe,
+    Version,
+    encode,
+)
 from svc.wire.proxyprotocol import FIXED, ProxyHeader, ProxyHeaderInvalid, ProxyHeaderParser
 from tests.policy.test_engine import CONNECTIONS, POLICIES, REQUESTS, assert_as_naive, facts
 from tests.policyfiles.test_files import DENY_LIST, POLICY
+from tests.proxy.mqtt.sessions import Pair
 from tests.wire.reading import comparable, cut, read_requests, read_response
 
 _NOW = datetime(2026, 11, 23, tzinfo=UTC)
@@ -182,6 +200,37 @@ def proxy_header(data: bytes) -> None:
         assert header.source is None or 0 <= header.source[1] <= 65535
 
 
+def mqtt_session(data: bytes) -> None:
+    """However the octets of a client are split, both sides get the same, and the broker no message that is refused."""
+    spec, octets = _cuts(data)
+    whole, split = _session([octets]), _session(cut(octets, spec))
+    assert whole == split, (whole, split)
+    topics: dict[int | None, str] = {}
+    for each in Decoder("client").feed(encode(Connect("c"), Version.V5, "client") + whole[0]):
+        if isinstance(each, Publish):
+            topic = each.topic or topics[each.properties.topic_alias]
+            topics[each.properties.topic_alias] = topic
+            assert topic not in _REFUSED_TOPICS and not topic.startswith("$"), topic
+            assert not any(name.startswith("svc-") for name, _value in each.properties.user)
+        elif isinstance(each, Subscribe):
+            assert not any(subscription.filter in _REFUSED_TOPICS for subscription in each.subscriptions)
+
+
+def _session(reads: list[bytes]) -> tuple[bytes, bytes, str]:
+    """What the broker and the client got, and how it ended."""
+    pair = Pair().open(connack=Connack(properties=Properties(topic_alias_maximum=5)))
+    pair.authorizer.topics = pair.authorizer.filters = _REFUSED_TOPICS
+    for each in reads:
+        pair.session.client_received(each)
+    if pair.ended is not None and pair.ended[1] is not None:
+        _shown(pair.ended[1])
+    return pair.to_upstream, pair.to_client, str(pair.ended and pair.ended[0])
+
+
+def _packets(*packets: Packet) -> bytes:
+    return b"\x02\x05\x30" + b"".join(encode(each, Version.V5, "client") for each in packets)
+
+
 def _header(reads: list[bytes]) -> tuple[ProxyHeader, bytes] | str | None:
     parser = ProxyHeaderParser()
     try:
@@ -219,6 +268,8 @@ def _request(text: str) -> bytes:
     return b"\x02\x05\x30" + text.replace("\n", "\r\n").encode()
 
 
+_REFUSED_TOPICS = {"no", "n/#"}
+_ALIAS = Properties(topic_alias=1, user=(("svc-x", "y"),))
 _HEADER = b"\x01\x0e\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c\x0a\x00\x00\x01\x0a\x00\x00\x02\x30\x39\x01\xbbGET /"
 _PAYLOAD = (
     b'{"iss":"spiffe://x.org/a","aud":["https://svc.internal/receipt"],"iat":1,"jti":"AAAAAAAAAAAAAAAAAAAAAA","svc":'
@@ -279,5 +330,19 @@ TARGETS = {
             b"\x00PROXY TCP4",
         ),
         512,
+    ),
+    "mqtt_session": Target(
+        mqtt_session,
+        (
+            _packets(*(Publish(topic, b"x", 1, packet_id=1) for topic in ("t", "t", "no", "$x")), Pingreq()),
+            _packets(Publish("t", b"", properties=_ALIAS), Publish("", b"", properties=Properties(topic_alias=1))),
+            _packets(Publish("no", b"", properties=_ALIAS), Publish("", b"", properties=Properties(topic_alias=1))),
+            _packets(
+                Subscribe(1, [Subscription("no"), Subscription("n/#"), Subscription("a/+")]), Unsubscribe(2, ["a"])
+            ),
+            _packets(Acknowledgement(PacketType.PUBREL, 1, 0x92, _ALIAS.replace(topic_alias=None)), Disconnect(4)),
+        ),
+        512,
+        4_000,
     ),
 }

@@ -73,6 +73,10 @@ class FuzzTests(SynchronousTestCase):
         """Heads and bodies of responses."""
         self.fuzz("responses")
 
+    def test_mqtt_session(self) -> None:
+        """Packets of a client of MQTT through the proxy."""
+        self.fuzz("mqtt_session")
+
     def test_proxy_header(self) -> None:
         """PROXY protocol headers."""
         self.fuzz("proxy_header")

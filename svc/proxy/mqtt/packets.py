@@ -31,7 +31,7 @@ _TOPIC_ALIAS: Final = b"\x23"
 
 
 def skip_run(
-    data: bytes, position: int, topics: Container[bytes] | None, limit: int, aliases: bool
+    data: bytes, position: int, topics: Container[bytes] | None, limit: int, aliases: bool, without: bytes = b""
 ) -> tuple[int, int, int]:
     """
     Find the packets from ``position`` on that pass as they are: short acknowledgements, and PUBLISH to ``topics``.
@@ -40,6 +40,7 @@ def skip_run(
         topics: encoded topic names; None for any.
         limit: octets of the largest packet.
         aliases: whether a PUBLISH may assign a topic alias, with which it does not pass.
+        without: octets with which it does not pass; empty where they are not in ``data``.
 
     Returns:
         Where the first packet begins that does not pass so, or that is incomplete; how many of them are PUBLISH with a
@@ -67,6 +68,8 @@ def skip_run(
                 length = length & 0x7F | more << 7
             stop = body + length
             if stop > end or stop - position > limit:
+                break
+            if without and data.find(without, body, stop) >= 0:
                 break
             if topics is not None:
                 name = body + 2

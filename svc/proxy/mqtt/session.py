@@ -172,16 +172,16 @@ class PassThroughSession:
         if not data or self._stage is _ENDED:
             return
         # User properties are looked at only where one of their names can be.
-        plain = not self._v5 or _RESERVED not in data
-        if plain and self._stage is _OPEN:
+        without = _RESERVED if self._v5 and _RESERVED in data else b""
+        if self._stage is _OPEN:
             # Nearly every read ends here.
-            position = self._skip_client(data, 0)
+            position = self._skip_client(data, 0, without)
             if position == len(data):
                 self._ends.write_upstream(data)
                 return
         self._busy = True
         try:
-            self._read_client(data, position, plain)
+            self._read_client(data, position, without)
         except MqttError as error:
             self._violated(error)
         finally:
@@ -190,15 +190,15 @@ class PassThroughSession:
         if self._records is not None:
             self._records.sent()
 
-    def _skip_client(self, data: bytes, position: int) -> int:
-        position, publishes, _acknowledged = skip_run(
-            data, position, self._topics, self._from_client.limit, self._client_aliases.maximum > 0
-        )
+    def _skip_client(self, data: bytes, position: int, without: bytes) -> int:
+        aliases = self._client_aliases.maximum > 0
+        limit = self._from_client.limit
+        position, publishes, _acknowledged = skip_run(data, position, self._topics, limit, aliases, without)
         if publishes:
             self._metrics.stored.inc(publishes)
         return position
 
-    def _read_client(self, data: bytes, position: int, plain: bool) -> None:
+    def _read_client(self, data: bytes, position: int, without: bytes) -> None:
         framer, out = self._from_client, self._to_upstream
         start, end = 0, len(data)
         try:
@@ -217,8 +217,8 @@ class PassThroughSession:
                         out.append(instead)
                     start = found[1]
                 position = found[1]
-                if plain and self._stage is _OPEN:
-                    position = self._skip_client(data, position)
+                if self._stage is _OPEN:
+                    position = self._skip_client(data, position, without)
         finally:
             # What came before a packet that is refused passes.
             if start < position:
@@ -419,15 +419,16 @@ class PassThroughSession:
             data = framer.join(data)
         if not data or self._stage is _ENDED:
             return
-        plain = (not self._v5 or _RESERVED not in data) and self._records is None
-        if plain and self._stage is _OPEN:
-            position = self._skip_upstream(data, 0)
+        without = _RESERVED if self._v5 and _RESERVED in data else b""
+        # With records each acknowledgement is looked at.
+        if self._records is None and self._stage is _OPEN:
+            position = self._skip_upstream(data, 0, without)
             if position == len(data):
                 self._ends.write_client(data)
                 return
         self._busy = True
         try:
-            self._read_upstream(data, position, plain)
+            self._read_upstream(data, position, without)
         except MqttError as error:
             malformed = UpstreamMalformed(upstream=self._upstream_name, what=str(error))
             self.end("upstream", ReasonCode.SERVER_UNAVAILABLE, malformed)
@@ -438,15 +439,15 @@ class PassThroughSession:
             self._hold(held=False)
             self.client_received(b"")
 
-    def _skip_upstream(self, data: bytes, position: int) -> int:
-        position, _publishes, acknowledged = skip_run(
-            data, position, self._delivered, self._from_upstream.limit, self._upstream_aliases.maximum > 0
-        )
+    def _skip_upstream(self, data: bytes, position: int, without: bytes) -> int:
+        aliases = self._upstream_aliases.maximum > 0
+        limit = self._from_upstream.limit
+        position, _publishes, acknowledged = skip_run(data, position, self._delivered, limit, aliases, without)
         if acknowledged:
             self._metrics.acknowledged.inc(acknowledged)
         return position
 
-    def _read_upstream(self, data: bytes, position: int, plain: bool) -> None:
+    def _read_upstream(self, data: bytes, position: int, without: bytes) -> None:
         framer, out = self._from_upstream, self._to_client
         start, end = 0, len(data)
         try:
@@ -463,8 +464,8 @@ class PassThroughSession:
                         out.append(instead)
                     start = found[1]
                 position = found[1]
-                if plain and self._stage is _OPEN:
-                    position = self._skip_upstream(data, position)
+                if self._records is None and self._stage is _OPEN:
+                    position = self._skip_upstream(data, position, without)
         finally:
             if start < position:
                 out.append(data[start:position])

@@ -85,6 +85,12 @@ class RunTests(SynchronousTestCase):
         without_properties = b"\x30\x03\x00\x01t"
         self.assertEqual(self.passes(without_properties + b"\x00", aliases=True)[0], 0)
 
+    def test_octets_that_are_looked_for(self) -> None:
+        """A packet that holds them does not pass, its neighbours do."""
+        first, second = message(), encode(Publish("t", b"svc-x"), V5, "client")
+        found = skip_run(first + second + first, 0, {b"t"}, LIMIT, False, b"svc-")
+        self.assertEqual(found[0], len(first))
+
     def test_largest_packet(self) -> None:
         """A packet of the most octets passes, a larger one is left to the closer look."""
         data = message(octets=500)
