@@ -99,6 +99,11 @@ class RelayedClient:
     # -- The client --------------------------------------------------------------------------------------------------
 
     @property
+    def evidence(self) -> PeerEvidence | None:
+        """What the handshake with the client proved; None outbound."""
+        return self._evidence
+
+    @property
     def identity(self) -> SpiffeID | None:
         """The verified identity of the client; None outbound."""
         return None if self._evidence is None else self._evidence.svid.spiffe_id

@@ -284,6 +284,8 @@ class MqttConnection(RelayedClient):
             )
         elif isinstance(error, ProxyError):
             self._report_failure(error)
+        else:
+            self.context.reporter.exchange_failed(error.reason, self._peer, str(error))
 
     def close(self, cause: Cause, error: SvcError | None) -> None:
         """Close both connections behind what was sent."""

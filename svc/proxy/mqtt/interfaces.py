@@ -81,7 +81,7 @@ class PublishRecorder(Protocol):
     """Records the messages of one client; a token is whatever it needs to find a message again."""
 
     def begin(self, publish: Publish, nonce: str | None) -> object:
-        """Accept a message, its topic resolved, before it is sent; a ProxyError refuses it."""
+        """Accept a message, its topic resolved, before it is sent; an SvcError refuses it."""
 
     def complete(
         self, token: object, response: Acknowledgement | None, acked_by: AckedBy, done: Callable[[object], None]

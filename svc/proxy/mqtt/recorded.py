@@ -46,7 +46,7 @@ class RecordedMessages:
         return any(self._waiting.values())
 
     def begin(self, packet: Publish, nonce: str | None) -> None:
-        """Accept a message that is sent now; a ProxyError refuses it."""
+        """Accept a message that is sent now; an SvcError refuses it."""
         if packet.packet_id in self._tokens:
             # A second message under this identifier would be acknowledged without a record.
             raise ProtocolViolation(packet="PUBLISH", defect="its packet identifier is in use")

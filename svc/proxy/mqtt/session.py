@@ -11,6 +11,7 @@ removed; the limits of the proxy are lowered into CONNECT and CONNACK.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from enum import Enum, auto
 from typing import Final
@@ -104,7 +105,8 @@ class PassThroughSession:
         metrics: counts messages, and refusals of the broker.
         upstream: what errors call the broker.
         peer_is_proxy: whether the upstream is the proxy of a peer, which handles nonces and receipts.
-        recorder: records messages; None without records.
+        recorder: makes what records the messages of an admitted client, of its CONNECT with the identifier that it has;
+            None without records.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class PassThroughSession:
         upstream: str,
         *,
         peer_is_proxy: bool = False,
-        recorder: PublishRecorder | None = None,
+        recorder: Callable[[Connect], PublishRecorder] | None = None,
     ) -> None:
         self._ends = ends
         self._authorizer = authorizer
@@ -125,9 +127,8 @@ class PassThroughSession:
         self._upstream_name = upstream
         self._to_upstream_kept = frozenset({NONCE}) if peer_is_proxy else _NOTHING
         self._to_client_kept = frozenset({RECEIPT_ID}) if peer_is_proxy else _NOTHING
-        self._records = None
-        if recorder is not None:
-            self._records = RecordedMessages(recorder, self._answer, lambda: self._finish("record"))
+        self._make_recorder = recorder
+        self._records: RecordedMessages | None = None
         self._stage = _CONNECT
         self._from_client = Framer("client", None, limits.packet)
         self._from_upstream = Framer("server", None, limits.packet)
@@ -340,6 +341,10 @@ class PassThroughSession:
             return self._passed(packet, "server")
         self._from_upstream.open(self._version)
         self._stage = _OPEN
+        if self._make_recorder is not None:
+            client_id = packet.properties.assigned_client_id or self._connect.client_id
+            recorder = self._make_recorder(replace(self._connect, client_id=client_id))
+            self._records = RecordedMessages(recorder, self._answer, lambda: self._finish("record"))
         if packet.session_present:
             # The broker may have subscriptions that were permitted to an earlier connection and would be refused now.
             self._delivered = set()
@@ -361,7 +366,9 @@ class PassThroughSession:
             if self._records is not None:
                 nonce = next((value for name, value in packet.properties.user if name == NONCE), None)
                 self._records.begin(replace(packet, topic=topic), nonce)
-        except (Denied, ProxyError) as error:
+        except MqttError:
+            raise
+        except SvcError as error:
             return self._refuse_publish(packet, topic, error)
         if self._records is None and packet.topic:
             _remember(self._topics, topic)
@@ -380,7 +387,9 @@ class PassThroughSession:
             self.end("policy_deny" if isinstance(error, Denied) else "record", ReasonCode.NOT_AUTHORIZED)
         elif packet.qos:
             kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
-            code = error.mqtt_reason if isinstance(error, ProxyError) else ReasonCode.NOT_AUTHORIZED
+            code = error.mqtt_reason if isinstance(error, ProxyError) else ReasonCode.UNSPECIFIED_ERROR
+            if isinstance(error, Denied):
+                code = ReasonCode.NOT_AUTHORIZED
             self._answer(encode(Acknowledgement(kind, packet.packet_id, code), _V5, "server"))  # type: ignore[arg-type]
         return _DROPPED
 

@@ -65,7 +65,7 @@ class MqttRig(Rig):
                 self.metrics.mqtt(),
                 "the broker",
                 peer_is_proxy=not inbound,
-                recorder=recorder,
+                recorder=None if recorder is None else recorder.of,
             )
 
         self.mqtt = MqttContext(

@@ -79,6 +79,12 @@ class Recorder:
         self.done: list[Callable[[object], None]] = []
         self.abandoned: list[object] = []
         self.refuse: SvcError | None = None
+        self.client_id = ""
+
+    def of(self, connect: Connect) -> Recorder:
+        """For one client."""
+        self.client_id = connect.client_id
+        return self
 
     def begin(self, publish: Publish, nonce: str | None) -> object:
         """Accept a message, or not; its number is the token."""
@@ -134,7 +140,7 @@ class Pair:
             ProxyMetrics(self.registry).mqtt(),
             "the broker",
             peer_is_proxy=peer_is_proxy,
-            recorder=recorder,
+            recorder=None if recorder is None else recorder.of,
         )
 
     # svc.proxy.mqtt.interfaces.SessionEnds

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.errors import SvcError
 from svc.proxy.errors import NotaryRate, UpstreamUnreachable
 from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
 from svc.proxy.mqtt.session import MAX_ALIASES, MAX_TOPIC_OCTETS, MAX_TOPICS
@@ -674,6 +675,12 @@ class RecordingTests(SynchronousTestCase):
         expected = puback(1, 0x10, reason_string="none", user=(("svc-receipt-id", "r1"),))
         self.assertEqual((self.pair.take_client(), self.pair.session.recording), ([expected], False))
 
+    def test_client_identifiers(self) -> None:
+        """The recorder gets the identifier that the client has, also where the broker assigned it."""
+        self.assertEqual(self.recorder.client_id, "c")
+        Pair(recorder=self.recorder).open(Connect(""), Connack(properties=Properties(assigned_client_id="given")))
+        self.assertEqual(self.recorder.client_id, "given")
+
     def test_order_of_each_type(self) -> None:
         """Responses are sent in the order of the broker, each type by itself."""
         for packet_id, qos in ((1, 1), (2, 1), (3, 2), (4, 1)):
@@ -704,6 +711,9 @@ class RecordingTests(SynchronousTestCase):
         self.publish(2, 2)
         self.assertEqual(self.pair.take_upstream(), [])
         self.assertEqual(self.pair.take_client(), [puback(1, 0x97), pubrec(2, 0x97)])
+        self.recorder.refuse = SvcError()
+        self.publish(3)
+        self.assertEqual(self.pair.take_client(), [puback(3, 0x80)])
         old = Pair(V311, recorder=self.recorder).open()
         old.client(Publish("t", b"", 1, packet_id=1))
         self.assertEqual((old.ended, old.to_upstream), (("record", None), b""))
