@@ -345,7 +345,8 @@ class SessionTests(_Case):
             alive.sync()
             with contextlib.suppress(TimeoutError):
                 came += [each for each in [silent.receive(0.3)] if each is not None]
-        self.assertEqual(came, [Disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT)])
+        # Mosquitto, which counts the same time, may close first and gives no reason.
+        self.assertIn(came, [[Disconnect(ReasonCode.KEEP_ALIVE_TIMEOUT)], [Disconnect(ReasonCode.SERVER_BUSY)]])
         self.assertEqual((alive.sync(), alive.ended), ([], False))
 
 
