@@ -16,8 +16,9 @@ from benchmarks.mqttload import WINDOW, MqttLoad, MqttLoadGenerator
 from benchmarks.peers import MQTT_LEVELS, Stage
 from benchmarks.rows import Row, more_is_better
 
-#: What is set for messages through the proxy, by how many are on their way at a time.
-_MUST: Final = {WINDOW: 0.8, 1: 0.45}
+_CONNECTIONS: Final = "connections"
+#: Quality of service and messages in flight, and what is set for the ratio.
+_FLOWS: Final = {(0, WINDOW): None, (1, WINDOW): 0.8, (1, 1): 0.45, (2, WINDOW): None}
 
 
 class MqttProxyMeasurement:
@@ -65,16 +66,16 @@ class MqttProxyMeasurement:
 
     def _loads(self) -> dict[str, MqttLoad]:
         seconds, warm = self._extent.seconds, self._extent.warm
-        loads = {
-            f"QoS 1, window {window}": MqttLoad("flow", seconds, warm, qos=1, window=window) for window in (WINDOW, 1)
+        flows = [MqttLoad("flow", seconds, warm, qos=qos, window=window) for qos, window in _FLOWS]
+        return {
+            **{f"QoS {each.qos}, {each.window} in flight": each for each in flows},
+            _CONNECTIONS: MqttLoad("connects", seconds, warm, clients=8),
         }
-        loads["connections"] = MqttLoad("connects", seconds, warm, clients=8)
-        return loads
 
     def _row(self, figures: dict[tuple[str, str], list[float]], what: str, level: str) -> Row:
-        must = _MUST.get(self._loads()[what].window) if level == "none" and what != "connections" else None
-        unit = "connections/CPU s" if what == "connections" else "messages/CPU s"
-        name = f"MQTT proxy, {what}" if level == "none" else f"MQTT proxy, {level}, {what}"
-        return more_is_better(
-            name, "haproxy tcp", figures[what, f"ours, {level}"], figures[what, "haproxy tcp"], unit, must
-        )
+        load, connects = self._loads()[what], what == _CONNECTIONS
+        must = None if connects or level != "none" else _FLOWS[load.qos, load.window]
+        unit = "connections/CPU s" if connects else "messages/CPU s"
+        name = f"MQTT proxy {what}" if level == "none" else f"MQTT proxy {level}, {what}"
+        ours, theirs = figures[what, f"ours, {level}"], figures[what, "haproxy tcp"]
+        return more_is_better(name, "haproxy tcp", ours, theirs, unit, must)

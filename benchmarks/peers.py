@@ -91,14 +91,23 @@ class Stage:
 
     def start(self) -> None:
         """
-        Start what all measurements need: the authority and the application.
+        Start what all measurements of HTTP need: the authority and the application.
+
+        Raises:
+            SvcError: what is missing or did not start.
+        """
+        self.start_authority()
+        self._nginx()
+
+    def start_authority(self) -> None:
+        """
+        Start the authority, and export credentials for the peers.
 
         Raises:
             SvcError: what is missing or did not start.
         """
         self._authority()
         self._export()
-        self._nginx()
 
     def stop(self) -> None:
         """End everything, the last first."""

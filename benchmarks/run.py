@@ -132,7 +132,7 @@ def _mqtt(stage: Stage, brokers: Brokers, options: argparse.Namespace, say: Call
     rows = MqttMeasurement(brokers, load, extent, say, environments).run()
     brokers.stop()
     say("starting an authority")
-    stage.start()
+    stage.start_authority()
     return [*rows, *MqttProxyMeasurement(stage, brokers, load, extent, say).run()]
 
 

@@ -452,7 +452,7 @@ class Assembly:
             wall=utc_now,
             random=os.urandom,
             jitter=secrets.SystemRandom().random,
-            observer=self._artifact_reports.listener(settings.name, settings.artifacts.prefix),
+            observer=self._artifact_reports.listener(settings.name, settings.artifacts.prefix, str(settings.upstream)),
         )
         return self._publishers.add(publisher)
 

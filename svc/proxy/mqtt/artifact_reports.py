@@ -38,8 +38,8 @@ class ArtifactReports:
         self._problems: dict[tuple[str, _Problem], SvcError] = {}
         health.add_optional(CONDITION)
 
-    def listener(self, name: str, prefix: str) -> ListenerArtifacts:
-        return ListenerArtifacts(self, name, prefix)
+    def listener(self, name: str, prefix: str, upstream: str) -> ListenerArtifacts:
+        return ListenerArtifacts(self, name, prefix, upstream)
 
     def failing(self, listener: str, what: _Problem, error: SvcError) -> None:
         """Show why something of a listener is not published."""
@@ -75,10 +75,11 @@ class ArtifactReports:
 class ListenerArtifacts:
     """One listener's :class:`svc.proxy.mqtt.artifacts.ArtifactObserver`."""
 
-    def __init__(self, reports: ArtifactReports, name: str, prefix: str) -> None:
+    def __init__(self, reports: ArtifactReports, name: str, prefix: str, upstream: str) -> None:
         self._reports = reports
         self._name = name
         self._prefix = prefix
+        self._upstream = upstream
 
     def session_began(self, version: Version) -> None:
         """The broker takes artifacts: what it refused before is published again."""
@@ -116,9 +117,5 @@ class ListenerArtifacts:
         self._reports.holding(self._name, "session", "queue", "workload", "receipt")
         if left:
             self._reports.counts["receipt", "dropped"].inc(left)
-            emit(
-                self._reports.log,
-                Event.ARTIFACTS_DROPPED,
-                detail="the process or the listener ended before the broker had taken them",
-                attributes={"listener": self._name, "prefix": self._prefix, "receipts": left},
-            )
+            error = ArtifactsUnpublished("artifacts_left", broker=self._upstream, count=left)
+            self._reports.log_limited(Event.ARTIFACTS_DROPPED, self._name, self._prefix, error)

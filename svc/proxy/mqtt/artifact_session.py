@@ -97,6 +97,10 @@ class ArtifactsUnpublished(SvcError):
             "the broker at {broker} cannot be reached to publish artifacts: {what}",
             "is the upstream of the listener running?",
         ),
+        "artifacts_left": Reason(
+            "{count} receipts were not published at {broker} before the listener or the process ended",
+            "they are in the notary database and can be fetched there",
+        ),
         "artifacts_dropped": Reason(
             "{waiting} receipts wait for the broker at {broker}, and no more are taken",
             "they are in the notary database and can be fetched there; the broker is slow or away, or raise"

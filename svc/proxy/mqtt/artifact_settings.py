@@ -11,8 +11,9 @@ from svc.notary.artifact_topics import ArtifactPrefix
 from svc.settings import Settings, text_format
 from svc.wire.mqtt.primitives import MAX_TEXT, is_valid_text
 
-#: Receipts that wait, unless the configuration says otherwise: at most 256 KiB each, mostly 12.
-DEFAULT_QUEUE: Final = 256
+#: Receipts that wait, unless the configuration says otherwise: as many as one commit of the notary can have by default
+#: (`notary.queue`). One has at most 256 KiB, mostly 15.
+DEFAULT_QUEUE: Final = 1024
 
 
 def _prefix(value: str) -> str:
@@ -39,10 +40,11 @@ class ArtifactSettings(Settings):
     username: UsernameText | None = None
     """The user name of the proxy's own session with the broker."""
     passwordFile: str | None = None
-    """A file with the password, without a line end after it; read for each connection. It must have mode 0600 at most,
-    or belong to root and have mode 0640 at most. *Together*: with `username` only."""
+    """A file with the password, read for each connection; a line end after it does not belong to it. It must have mode
+    0600 at most, or belong to root and have mode 0640 at most. *Together*: with `username` only."""
     queue: int = Field(default=DEFAULT_QUEUE, ge=1, le=65536)
-    """Receipts that may wait for the broker; beyond it they are not published. All are in the notary database."""
+    """Receipts that may wait for the broker, mostly of 15 KiB; beyond it they are not published. All are in the notary
+    database."""
 
     @model_validator(mode="after")
     def _password_of_a_user(self) -> Self:

@@ -54,6 +54,8 @@ from svc.workload.files import read_secret
 #: Bounds of the first and of every pause between two connections, in seconds.
 FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 60.0
+#: Statements that are removed from a broker at their end. More are sent only to one that refuses to remove them.
+MAX_SENT: Final = 64
 #: Statements that have ended are looked for at least so often: the clock may be set.
 _EXPIRY_CHECK: Final = 600.0
 #: MQTT 5.0, Message Expiry Interval: a four byte integer.
@@ -83,7 +85,7 @@ class ArtifactObserver(Protocol):
         """A receipt is not published because too many wait."""
 
     def ended(self, left: int) -> None:
-        """Nothing is published any more; so many receipts were left."""
+        """Nothing is published any more; so many receipts were left, and perhaps more in further calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,8 @@ class ArtifactPublisher:
         self._backoff = FullJitter(FIRST_PAUSE, LONGEST_PAUSE, jitter)
         #: The statements that should be retained, by identifier.
         self._current: dict[str, Statement] = {}
-        #: Those that the broker may have, also after it was restarted.
-        self._sent: set[str] = set()
+        #: Those that the broker may have, also after it was restarted; the oldest first.
+        self._sent: dict[str, None] = {}
         #: Identifiers of statements that are to be published or removed, in order.
         self._due: dict[str, None] = {}
         self._receipts: deque[ArtifactMessage] = deque()
@@ -200,7 +202,10 @@ class ArtifactPublisher:
 
     def receipt(self, receipt_id: str, artifact: bytes, *, batched: bool) -> None:
         """Publish a receipt that is durable: as it is served, without ``disclosures``."""
-        if self._stopping or self._waiting >= self._settings.queue:
+        if self._stopping:
+            self._observer.ended(1)
+            return
+        if self._waiting >= self._settings.queue:
             self._observer.dropped(
                 ArtifactsUnpublished("artifacts_dropped", broker=self._upstream, waiting=self._waiting)
             )
@@ -254,7 +259,9 @@ class ArtifactPublisher:
 
     def _session(self, version: Version) -> ArtifactSession:
         settings = self._settings
-        password = None if settings.passwordFile is None else read_secret(settings.passwordFile, max_bytes=MAX_TEXT)
+        password = None
+        if settings.passwordFile is not None:
+            password = read_secret(settings.passwordFile, max_bytes=MAX_TEXT).rstrip(b"\r\n")
         return ArtifactSession(
             version,
             broker=self._upstream,
@@ -271,14 +278,14 @@ class ArtifactPublisher:
                 if event.message.payload:
                     self._observer.published(event.message.kind)
                 else:
-                    self._sent.discard(event.message.id)
+                    self._sent.pop(event.message.id, None)
             elif isinstance(event, ArtifactRefused):
                 self._observer.refused(event.message.kind, event.error)
             elif isinstance(event, PublishingBegan):
                 self._backoff.succeeded()
                 self._observer.session_began(event.version)
                 # The broker may have been restarted without what it retained.
-                self._due = dict.fromkeys((*sorted(self._sent - self._current.keys()), *self._current))
+                self._due = {**self._sent, **dict.fromkeys(self._current)}
         self._pump()
 
     # -- Messages ------------------------------------------------------------------------------------------------------
@@ -307,7 +314,9 @@ class ArtifactPublisher:
             statement_id = next(iter(self._due))
             del self._due[statement_id]
             if statement_id in self._current:
-                self._sent.add(statement_id)
+                self._sent[statement_id] = None
+                if len(self._sent) > MAX_SENT:
+                    del self._sent[next(iter(self._sent))]
                 return self._statement_message(self._current[statement_id])
             if statement_id in self._sent:
                 return ArtifactMessage("workload", statement_id, self.prefix.statement_topic(statement_id), b"", True)

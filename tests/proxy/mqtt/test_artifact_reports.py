@@ -30,7 +30,7 @@ class ArtifactReportsTests(LogTestCase):
         self.registry = CollectorRegistry()
         self.health = Health((), now=lambda: datetime(2026, 11, 21, tzinfo=UTC))
         self.reports = ArtifactReports(ProxyMetrics(self.registry).mqtt(), self.health, self.clock)
-        self.observer = self.reports.listener("iot", "$.svc")
+        self.observer = self.reports.listener("iot", "$.svc", "b:1")
 
     def count(self, kind: str, result: str) -> float | None:
         labels = {"kind": kind, "result": result}
@@ -94,7 +94,7 @@ class ArtifactReportsTests(LogTestCase):
         self.observer.refused("receipt", REFUSED)
         self.clock.advance(LOG_INTERVAL - 1)
         self.observer.refused("receipt", REFUSED)
-        self.reports.listener("other", "x").refused("receipt", REFUSED)
+        self.reports.listener("other", "x", "b:2").refused("receipt", REFUSED)
         self.assertEqual(2, len(self.of(Event.ARTIFACTS_REFUSED)))
         self.clock.advance(1)
         self.observer.refused("receipt", REFUSED)
@@ -121,7 +121,7 @@ class ArtifactReportsTests(LogTestCase):
 
     def test_ended(self) -> None:
         """Receipts that are left are counted and logged; a listener that is closed has no problems any more."""
-        other = self.reports.listener("other", "x")
+        other = self.reports.listener("other", "x", "b:2")
         other.session_failed(CLOSED)
         self.observer.session_failed(CLOSED)
         self.observer.ended(0)
@@ -129,4 +129,7 @@ class ArtifactReportsTests(LogTestCase):
         other.ended(3)
         self.assertEqual("", self.failing())
         self.assertEqual(3, self.count("receipt", "dropped"))
-        self.assertEqual(3, self.only(Event.ARTIFACTS_DROPPED).attributes["receipts"])
+        self.assertIn("3 receipts were not published at b:2", self.only(Event.ARTIFACTS_DROPPED).fields["detail"])
+        other.ended(1)
+        self.assertEqual((4, ""), (self.count("receipt", "dropped"), self.failing()))
+        self.assertEqual(1, len(self.of(Event.ARTIFACTS_DROPPED)))

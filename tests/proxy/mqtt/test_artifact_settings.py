@@ -22,7 +22,7 @@ class ArtifactSettingsTests(SynchronousTestCase):
     def test_defaults(self) -> None:
         """The prefix is that of svc curl, and the session is anonymous."""
         settings = ArtifactSettings()
-        self.assertEqual(("$.svc", None, None, 256), tuple(dict(settings).values()))
+        self.assertEqual(("$.svc", None, None, 1024), tuple(dict(settings).values()))
 
     def test_prefix(self) -> None:
         """A prefix is the beginning of a topic."""

@@ -17,7 +17,7 @@ from svc.notary.receipt import sign_receipt
 from svc.proxy.mqtt.artifact_connection import CLOSE_SECONDS, MIN_SILENCE, OPENING_SECONDS
 from svc.proxy.mqtt.artifact_session import KEEP_ALIVE, MAX_IN_FLIGHT
 from svc.proxy.mqtt.artifact_settings import ArtifactSettings
-from svc.proxy.mqtt.artifacts import LONGEST_PAUSE, ArtifactPublisher, ArtifactPublishers, client_id_of
+from svc.proxy.mqtt.artifacts import LONGEST_PAUSE, MAX_SENT, ArtifactPublisher, ArtifactPublishers, client_id_of
 from svc.store.records import StoredReceipt
 from svc.wire.mqtt import Connack, Disconnect, Properties, Publish, ReasonCode, Version, encode
 from tests.notary.artifacts import Fixture
@@ -167,7 +167,7 @@ class MessageTests(PublicationCase):
         path.write_bytes(b"hunter2")
         path.chmod(0o600)
         made = self.publication(username="svc", passwordFile=str(path)).start()
-        path.write_bytes(b"hunter3")
+        path.write_bytes(b"hunter3\r\n")
         made.broker.restart()
         made.advance(1)
         self.assertEqual([b"hunter2", b"hunter3"], [each.password for each in made.broker.connects])
@@ -240,6 +240,15 @@ class GenerationTests(PublicationCase):
         made.broker.restart()
         made.advance(1)
         self.assertEqual([3600, 3000 - 1], [each.properties.message_expiry for each in made.broker.published])
+
+    def test_refused_for_long(self) -> None:
+        """Of statements that a broker refuses for a long time a bounded number is remembered, the newest."""
+        made = self.publication({"refused": ("$.svc",)}).start()
+        for number in range(MAX_SENT + 5):
+            made.publisher.statements([statement_of(f"S{number}")])
+            made.broker.settle()
+        self.assertEqual(MAX_SENT, len(made.publisher._sent))
+        self.assertIn(f"S{MAX_SENT + 4}", made.publisher._sent)
 
     def test_withdrawn_while_away(self) -> None:
         """What ended while the broker was away is removed from what it kept; nothing else is."""
@@ -535,7 +544,7 @@ class StopTests(PublicationCase):
             self.successResultOf(made.publisher.stop())
             self.successResultOf(made.publisher.stop())
             made.receipts("R")
-            self.assertEqual(1, len(made.observer.drops))
+            self.assertEqual(([0, 1], []), (made.observer.left, made.observer.drops))
             made.advance(5)
             self.assertEqual([], made.broker.connects)
         self.successResultOf(self.publication().publisher.stop())
