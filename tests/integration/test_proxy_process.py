@@ -81,7 +81,7 @@ class ConfigurationTests(_Case):
     def test_every_problem(self) -> None:
         """All defects are reported at once, each in a line with its key, its value and what was expected."""
         proxy = self.proxy(listener={"notarization": "always", "upstrem": "x"}, settings={"drainTimeout": "5"})
-        proxy.config["listeners"].append({"name": "later", "protocol": "mqtt", "direction": "inbound"})
+        proxy.config["listeners"].append({"name": "later", "protocol": "amqp", "direction": "inbound"})
         ran = self.check(proxy)
         self.assertEqual((1, ""), (ran.returncode, ran.stdout))
         lines = ran.stderr.splitlines()
@@ -89,7 +89,7 @@ class ConfigurationTests(_Case):
         for key, value, expected in (
             ("listeners[0].notarization", "always", "signRequest"),
             ("listeners[0].upstrem", "", ""),
-            ("listeners[1].protocol", "mqtt", "http"),
+            ("listeners[1].protocol", "amqp", "http"),
             ("drainTimeout", "5", "10s"),
         ):
             found = [line for line in lines if f" {key}" in line and value in line and expected in line]
