@@ -49,12 +49,15 @@ class ModelStore:
         self.received_ids: dict[tuple[int, int], ReceivedId] = {}
         #: When each payload was first durable.
         self.order: dict[bytes, int] = {}
+        # Operations and calls of the group that grows, and of the one that is written.
         self._waiting: list[tuple[bool, Callable[[], None]]] = []
+        self._current: list[tuple[bool, Callable[[], None]]] = []
         self._last_session = self._last_message = 0
 
     def when_durable(self, then: Callable[[], None]) -> None:
-        if self._waiting:
-            self._waiting.append((False, then))
+        group = self._waiting or self._current
+        if group:
+            group.append((False, then))
         else:
             then()
 
@@ -111,24 +114,39 @@ class ModelStore:
         found = [copy.copy(each) for number, (owner, each) in sorted(self.messages.items()) if number > after]
         return [each for each in found if self.messages[each.number][0] == session.number][:count]
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits."""
+        return not (self._waiting or self._current)
+
+    def hand_over(self) -> None:
+        """Begin to write what was recorded; what is recorded from now on is the next group."""
+        if not self._current:
+            self._current, self._waiting = self._waiting, []
+
     def commit(self) -> None:
-        """Make durable what was recorded, and make the calls that waited for it."""
-        waiting = self.write()
-        for operation, call in waiting:
+        """Make a group durable, and make the calls that waited for it."""
+        self.hand_over()
+        current, self._current = self._current, []
+        self._write(current)
+        for operation, call in current:
             if not operation:
                 call()
 
-    def write(self) -> list[tuple[bool, Callable[[], None]]]:
-        """Make durable what was recorded, without the calls."""
-        waiting, self._waiting = self._waiting, []
-        for operation, call in waiting:
+    def write(self) -> None:
+        """Make a group durable without the calls."""
+        self.hand_over()
+        self._write(self._current)
+
+    def _write(self, group: list[tuple[bool, Callable[[], None]]]) -> None:
+        for operation, call in group:
             if operation:
                 call()
-        return waiting
 
     def crash(self) -> list[LoadedSession]:
         """Lose what is not durable; return what the next start loads."""
         self._waiting.clear()
+        self._current.clear()
         loaded = []
         for number, session in self.sessions.items():
             own = [each for _number, (owner, each) in sorted(self.messages.items()) if owner == number]
@@ -553,7 +571,7 @@ class World:
         for _turn in range(2000):
             self.store.commit()
             steps = (self.reads_page, self.broker_accepts, self.broker_reads, self.proxy_reads, self.client_reads)
-            if sum(step() for step in steps) == 0 and not self.store._waiting:
+            if sum(step() for step in steps) == 0 and self.store.idle:
                 return
         raise AssertionError("it does not come to rest")
 

@@ -26,7 +26,7 @@ from tests.proxy.mqtt.forwarding_model import World
 
 SEVERAL = st.integers(1, 4)
 #: What works on, besides the disk.
-STEPS = ("commit", "commit", "reads_page", "broker_accepts", "broker_reads", "proxy_reads", "client_reads")
+STEPS = ("hand_over", "commit", "reads_page", "broker_accepts", "broker_reads", "proxy_reads", "client_reads")
 
 
 class ForwardingMachine(RuleBasedStateMachine):
@@ -80,14 +80,16 @@ class ForwardingMachine(RuleBasedStateMachine):
         """The client's connection breaks."""
         self.world.lose_client()
 
-    @rule(steps=st.lists(st.sampled_from(STEPS), min_size=1, max_size=16))
-    def works(self, steps: list[str]) -> None:
-        """Each side does some of its work, in any order."""
+    @rule(
+        steps=st.lists(st.sampled_from(STEPS), min_size=1, max_size=16),
+        crash=st.sampled_from((None, None, None, None, False, True)),
+    )
+    def works(self, steps: list[str], crash: bool | None) -> None:
+        """Each side does some of its work, in any order; the process may be killed in the middle of it."""
         for step in steps:
-            if step == "commit":
-                self.world.store.commit()
-            else:
-                getattr(self.world, step)()
+            getattr(self.world.store if step in ("hand_over", "commit") else self.world, step)()
+        if crash is not None:
+            self.world.crash(written=crash)
 
     @rule()
     def broker_unreachable(self) -> None:
