@@ -588,6 +588,9 @@ class Forwarder:
         if session.renewed:
             session.renewed = False
             self._store.session(session)
+        if not present:
+            # The client discards its packet identifiers (section 3.2.2.1.1): those that follow are of other messages.
+            self._begin_anew()
         self._connected, self._connack_at = True, None
         self._links.send_client(Connack(present, 0, properties))
         while self._held and self._connected:

@@ -338,6 +338,19 @@ class SendingTests(ForwardingCase):
             self.assertEqual([Acknowledgement(PUBREL, 1)], world.to_broker[:1])
             self.assertEqual([(b"1", 2, True), (b"2", 3, True)], self.sent(world))
 
+    def test_order_while_the_connection_opens(self) -> None:
+        """A message that is stored when the connection is ready does not overtake one that is being stored."""
+        world = self.away()
+        world.pass_time(5)
+        world.broker_accepts()
+        world.store.hand_over()
+        world.publish(b"1", 2)
+        world.store.commit()
+        world.publish(b"2", 2)
+        for _group in range(3):
+            world.store.commit()
+        self.assertEqual([b"1", b"2"], [payload for payload, _packet_id, _dup in self.sent(world)])
+
     def test_messages_of_qos_0(self) -> None:
         """With nothing before them they are not stored; else they keep their place and are removed before."""
         world = self.opened()
@@ -804,6 +817,22 @@ class LostSessionTests(ForwardingCase):
         world.connect()
         world.settle()
         self.assertEqual([False, False, True], world.client.presents)
+
+    def test_identifiers_of_a_client_that_begins_anew(self) -> None:
+        """A client that is told that its session is gone uses packet identifiers for other messages."""
+        world = self.opened()
+        world.sends(Publish("t", b"old", 2, packet_id=5))
+        world.store.commit()
+        world.lose_link()
+        world.broker.sessions.clear()
+        world.pass_time(5)
+        world.settle()
+        self.assertFalse(world.client.connected)
+        world.connect()
+        world.settle()
+        world.sends(Publish("t", b"new", 2, packet_id=5))
+        world.settle()
+        self.assertEqual([(b"old", 2), (b"new", 2)], world.broker.delivered)
 
     def test_lost_without_its_client(self) -> None:
         """A client that returns learns that its subscriptions are gone, over a restart too."""
