@@ -459,7 +459,7 @@ class Forwarder:
                 self._links.send_client(packet)
         elif isinstance(packet, (Suback, Unsuback)):
             request = self._window.requests.pop(packet.packet_id, None)
-            if request is not None and self._connected:
+            if request is not None and self._connected and self.session.next is None:
                 self._links.send_client(replace(packet, packet_id=request.packet.packet_id))
         elif isinstance(packet, Pingresp):
             self._pinged = False
@@ -752,13 +752,19 @@ class Forwarder:
         waiting = self._messages - len(self._window.flights) or self._pending or self._leaving
         return not waiting and self._window.idle
 
+    @property
+    def _first(self) -> BufferedMessage | None:
+        """The first message in memory that is durable, or is in flight."""
+        for flight in self._window.flights.values():
+            return flight.message
+        return self._queue[0] if self._queue else None
+
     def _unfinished(self, until: int) -> bool:
         """Whether a message up to this number is not complete at the broker."""
         if self._leaving or self._cursor < min(until, self._last):
             return True
-        first = [flight.message.number for flight in [*self._window.flights.values()][:1]]
-        first += [message.number for message in [*self._queue][:1]] + [*self._pending][:1]
-        return bool(first) and min(first) <= until
+        first = self._first
+        return (first is not None and first.number <= until) or (bool(self._pending) and self._pending[0] <= until)
 
     def _enqueue(self, message: BufferedMessage) -> None:
         self._queue.append(message)
@@ -863,7 +869,7 @@ class Forwarder:
 
     def _got_pubrec(self, packet: Acknowledgement, flight: Flight | None, *, released: bool) -> None:
         if flight is None:
-            code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else ReasonCode.SUCCESS
+            code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if self._upstream_v5 else ReasonCode.SUCCESS
             self._links.send_upstream(Acknowledgement(PacketType.PUBREL, packet.packet_id, code))
             return
         message = flight.message
@@ -923,10 +929,9 @@ class Forwarder:
         self._messages -= 1
         self._octets -= message.size
         self._observer.queued(-1)
-        first = [flight.message.stored for flight in [*self._window.flights.values()][:1]]
-        first += [each.stored for each in [*self._queue][:1]]
-        if first:
-            self._oldest = min(first)
+        first = self._first
+        if first is not None:
+            self._oldest = first.stored
 
     # The connection to the broker.
 
@@ -953,6 +958,11 @@ class Forwarder:
                 self._idle()
         if not self._over:
             self._update_wake()
+
+    @property
+    def _upstream_v5(self) -> bool:
+        """Whether the connection to the broker has MQTT 5.0; a client that connects anew may have another version."""
+        return self.session.connect.version is Version.V5
 
     @property
     def _busy_for_client(self) -> bool:
@@ -983,7 +993,7 @@ class Forwarder:
         connect = replace(session.connect, keep_alive=self._limits.keep_alive, clean_start=False)
         if self._removing or self._wiping:
             return replace(connect, clean_start=True, will=None, properties=NO_PROPERTIES)
-        if not self._v5:
+        if not self._upstream_v5:
             return connect
         expiry = max(_NO_LIMIT if session.expiry is None else session.expiry, self._limits.session_expiry)
         properties = connect.properties.replace(session_expiry=expiry)
@@ -1060,10 +1070,10 @@ class Forwarder:
         session = self.session
         will = session.connect.will is not None
         properties = NO_PROPERTIES
-        if self._v5 and session.next is None:
+        if self._upstream_v5 and session.next is None:
             properties = Properties(session_expiry=_NO_LIMIT if session.expiry is None else session.expiry)
             session.opened = session.expiry != 0
-        if self._v5:
+        if self._upstream_v5:
             code = ReasonCode.DISCONNECT_WITH_WILL if will else ReasonCode.SUCCESS
             self._close_link(Disconnect(code, properties))
         else:

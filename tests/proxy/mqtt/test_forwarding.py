@@ -779,6 +779,32 @@ class EndTests(ForwardingCase):
         self.assertEqual([b"0", b"1", b"2"], [payload for payload, _qos in world.broker.delivered])
         self.assertTrue(world.client.connected)
 
+    def test_another_version(self) -> None:
+        """A client may come back with another version; the former connection ends in its own."""
+        world = self.opened(Version.V311)
+        lasts: list[Disconnect | None] = []
+        close = world.close_upstream
+
+        def closes(last: Disconnect | None) -> None:
+            lasts.append(last)
+            close(last)
+
+        world.close_upstream = closes  # type: ignore[method-assign]
+        world.publish(b"1", 2)
+        world.store.commit()
+        world.sends(Subscribe(8, [Subscription("x")]))
+        world.disconnect()
+        world.client.version = Version.V5
+        world.connect()
+        world.pass_time(2)
+        self.assertEqual([Version.V311], [each.version for each in world.connects])
+        world.settle()
+        self.assertEqual([Disconnect()], lasts)
+        self.assertEqual([Version.V311, Version.V5], [each.version for each in world.connects])
+        # The answer to a request of the former connection is nobody's.
+        self.assertEqual([], world.client.subacks)
+        self.assertEqual([(b"1", 2)], world.broker.delivered)
+
     def test_takeover(self) -> None:
         """A client that connects again continues its session on a new connection to the broker."""
         world = self.opened()
