@@ -295,9 +295,9 @@ class Forwarder:
         self._held: deque[Packet] = deque()
         self._connack_at: float | None = None
         self._received = loaded.received
-        # Messages with QoS 1 that the client sees acknowledged by the broker, by its packet identifiers.
+        # Messages with QoS 1 whose PUBACK waits for the broker's, by the client's packet identifiers. Those of a former
+        # process are not known: the client may have got PUBACK, and use the identifier for another message.
         self._owed: dict[int, int] = {}
-        self._owed_after = 0
         self._requests: deque[RelayedRequest] = deque()
         # The broker.
         self._window = UpstreamWindow(limits.in_flight)
@@ -483,8 +483,6 @@ class Forwarder:
         recovered = not messages
         for message in messages:
             self._cursor = message.number
-            if message.relayed and message.qos == 1:
-                self._owed[message.packet_id] = message.number
             if message.state is MessageState.STORED:
                 recovered = True
                 self._enqueue(message)
@@ -536,7 +534,6 @@ class Forwarder:
             self._received.clear()
             self._store.all_released(self.session)
         self._owed.clear()
-        self._owed_after = self._last
         self.session.renewed = False
 
     def _take_connect(self, connect: Connect) -> None:
@@ -683,6 +680,8 @@ class Forwarder:
             store.received(self.session, message.packet_id, received)
         elif message.relayed:
             self._owed[message.packet_id] = message.number
+        else:
+            self._owed.pop(message.packet_id, None)
         self._pending.append(message.number)
         self._pending_octets += message.size
         self._pending_queued += flight is None
@@ -899,13 +898,13 @@ class Forwarder:
 
     def _answered(self, message: BufferedMessage, code: int) -> None:
         """Pass on the broker's answer to a message that the client did not see acknowledged."""
-        if not message.relayed or message.number <= self._owed_after:
-            return
         packet_id = message.packet_id
+        if not message.relayed:
+            return
         if message.qos == 1:
             if self._owed.get(packet_id) == message.number:
                 del self._owed[packet_id]
-            self._acknowledge(PacketType.PUBACK, packet_id, code, "upstream", self._client)
+                self._acknowledge(PacketType.PUBACK, packet_id, code, "upstream", self._client)
             return
         received = self._received.get(packet_id)
         if received is None or received.number != message.number:

@@ -892,6 +892,30 @@ class RestartTests(ForwardingCase):
         self.assertEqual(([(b"1", 2)], [b"will"]), (world.broker.delivered, world.broker.wills))
         self.assertEqual((None, 0), (world.broker.connect, world.notes.in_buffer))
 
+    def test_acknowledgements_that_a_former_process_owed(self) -> None:
+        """The broker's answer to a message of a former process is not that to a later one with its identifier."""
+        for relayed in (False, True):
+            world = self.opened()
+            world.publish(b"old", 1, relayed=True)
+            world.store.commit()
+            world.broker_reads()
+            world.proxy_reads()
+            world.client_reads()
+            self.assertEqual({b"old"}, world.client.acknowledged)
+            world.crash(written=False)
+            world.reads_page()
+            world.connect()
+            world.broker_accepts()
+            world.store.commit()
+            world.client_reads()
+            self.assertEqual([(b"old", 1, True)], self.sent(world))
+            world.sends(Publish("relayed/t" if relayed else "t", b"new", 1, packet_id=1))
+            world.broker_reads()
+            world.proxy_reads()
+            self.assertEqual([], world.to_client)
+            world.settle()
+            self.assertEqual([b"old", b"old", b"new"], [payload for payload, _qos in world.broker.delivered])
+
     def test_without_its_credentials(self) -> None:
         """A session whose password was not stored waits for its client, and says so once."""
         world = self.away()
