@@ -909,13 +909,16 @@ class Forwarder:
         received = self._received.get(packet_id)
         if received is None or received.number != message.number:
             return
+        acknowledge = partial(self._acknowledge, PacketType.PUBREC, packet_id, code, "upstream", self._client)
         if code >= ReasonCode.UNSPECIFIED_ERROR:
+            # As with PUBCOMP, the client may use the identifier for another message from then on.
             del self._received[packet_id]
             self._store.released(self.session, packet_id)
+            self._store.when_durable(acknowledge)
         else:
             received.owed = False
             self._store.received(self.session, packet_id, received)
-        self._acknowledge(PacketType.PUBREC, packet_id, code, "upstream", self._client)
+            acknowledge()
 
     def _drop(self, message: BufferedMessage, cause: DropCause) -> None:
         self._finish(message)
