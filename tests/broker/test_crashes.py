@@ -21,9 +21,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_sta
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.wire.mqtt import Subscription, Version, Will
-from tests.broker.keeping import Kept, Quick, broken
+from tests.broker.keeping import Kept
 from tests.broker.rig import Peer, Rig
 from tests.peers.conforming_client import ConformingClient
+from tests.sqlite.stepwise import Quick, broken
 
 PUBLISHERS = {"p5": Version.V5, "p3": Version.V311}
 #: Client identifier to protocol level and the quality of service that it subscribes with.

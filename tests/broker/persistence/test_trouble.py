@@ -9,7 +9,8 @@ from dataclasses import replace
 from svc.broker.message import Message
 from svc.sqlite.groups import ROW, GroupLimits
 from svc.wire.mqtt import Acknowledgement, PacketType, Properties, ReasonCode, Subscription, Unsubscribe, Will
-from tests.broker.keeping import TABLES, KeptCase, Quick, broken
+from tests.broker.keeping import TABLES, KeptCase
+from tests.sqlite.stepwise import Quick, broken
 
 PUBACK, PUBREC = PacketType.PUBACK, PacketType.PUBREC
 

@@ -12,7 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.broker.journal import RecoveredState
 from svc.broker.persistence.journal import SqliteJournal
 from svc.sqlite.errors import JournalError, JournalStuck
-from tests.broker.keeping import LASTING, Kept, Quick, quick_connect
+from tests.broker.keeping import LASTING, Kept
+from tests.sqlite.stepwise import Quick, quick_connect
 
 
 def all_of(_journal: SqliteJournal, recovered: RecoveredState) -> list[str]:

@@ -13,7 +13,7 @@ from twisted.python.failure import Failure
 from svc.proxy.mqtt.buffer.records import BufferedMessage, BufferedSession, LoadedSession, SessionKey
 from svc.proxy.mqtt.buffer.store import MessageBuffer
 from svc.wire.mqtt import NO_PROPERTIES, Connect, Properties, QoS
-from tests.broker.keeping import HandReactor, HandThread, Notes, quick_connect
+from tests.sqlite.stepwise import HandReactor, HandThread, Notes, quick_connect
 
 T = TypeVar("T")
 NOW = 1_795_220_731.0

@@ -30,8 +30,8 @@ from svc.proxy.mqtt.buffer.writer import _STATEMENTS
 from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined, JournalError, JournalStuck
 from svc.sqlite.groups import GroupLimits
 from svc.wire.mqtt import Connect, Properties, Version, Will
-from tests.broker.keeping import Quick, broken
 from tests.proxy.mqtt.buffering import NOW, OWNER, OpenedBuffer, message, session
+from tests.sqlite.stepwise import Quick, broken
 
 WILL = Will("gone", b"w", 1, True, Properties(will_delay=5))
 FULL = Connect("c", Version.V5, False, 30, WILL, "user", b"secret word", Properties(session_expiry=60))
