@@ -104,6 +104,7 @@ class ForwarderLimits:
         in_flight: messages that are sent to the broker and not complete.
         receive_maximum: messages with QoS above 0 of the client that are not complete.
         requests: SUBSCRIBE and UNSUBSCRIBE that wait for the broker.
+        memory: octets of messages in memory that are not in flight, above which the others stay on the disk.
         unacknowledged: octets of messages that wait for the disk before the client is not read any more.
         connack: seconds that CONNACK waits for that of the broker.
         keep_alive: towards the broker, in seconds.
@@ -116,6 +117,7 @@ class ForwarderLimits:
     in_flight: int = 64
     receive_maximum: int = 1024
     requests: int = 32
+    memory: int = PAGE_OCTETS
     unacknowledged: int = 1024 * 1024
     connack: float = 2.0
     keep_alive: int = 60
@@ -662,7 +664,7 @@ class Forwarder:
     def _keep(self, message: BufferedMessage) -> None:
         """Store a message; where nothing is before it, it has its packet identifier from the beginning."""
         store, window = self._store, self._window
-        in_memory = self._cursor == self._last and self._queue_octets < PAGE_OCTETS
+        in_memory = self._cursor == self._last and self._queue_octets + self._pending_octets < self._limits.memory
         flight = None
         if message.qos and in_memory and self._ready and not self._queue and not self._pending_queued and window.room:
             flight = window.take(message)
@@ -773,7 +775,7 @@ class Forwarder:
         """Read more messages where few are in memory and the disk has some."""
         if self._reading or self._read_at is not None or self._cursor >= self._durable:
             return
-        if self._queue_octets < PAGE_OCTETS:
+        if self._queue_octets < self._limits.memory:
             self._reading, self._read_until = True, self._durable
             self._links.read_page(self._cursor)
 

@@ -27,6 +27,7 @@ from svc.wire.mqtt import (
     Subscription,
     Version,
 )
+from tests.proxy.mqtt.buffering import message
 from tests.proxy.mqtt.forwarding_model import CLIENT_ID, World
 
 PUBACK, PUBREC, PUBREL, PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
@@ -463,6 +464,18 @@ class SendingTests(ForwardingCase):
         world.settle()
         expected = [b"%d" % number for number in range(7)] + [b"new"]
         self.assertEqual(expected, list(dict.fromkeys(each for each, _qos in world.broker.delivered)))
+
+    def test_memory(self) -> None:
+        """Of a long queue a part is in memory; the rest is read when that is sent."""
+        world = self.away(memory=4 * message(b"0", 1).size)
+        for number in range(9):
+            world.publish(b"%d" % number)
+        world.store.commit()
+        assert world.forwarder is not None
+        self.assertEqual(4, len(world.forwarder._queue))
+        world.pass_time(10)
+        world.settle()
+        self.assertEqual([b"%d" % number for number in range(9)], [payload for payload, _qos in world.broker.delivered])
 
     def test_page_that_cannot_be_read(self) -> None:
         """A page that failed is read again later; nothing is sent meanwhile, and nothing lost."""

@@ -40,7 +40,8 @@ class ForwardingMachine(RuleBasedStateMachine):
     )
     def begin(self, version: Version, receive_maximum: int, page: int, random: float) -> None:
         """A client connects for the first time."""
-        self.world = World(version)
+        # About three messages.
+        self.world = World(version, memory=400)
         self.world.broker.receive_maximum, self.world.page_size, self.world.random = receive_maximum, page, random
         self.number = 0
         self.session_lost = False

@@ -42,9 +42,9 @@ from svc.sqlite.threads import BoundedClose, JobThread, StartThread, ThreadReact
 
 #: Octets kept back on the disk for what runs when it becomes full: states and removals, which are small.
 RESERVE_SIZE: Final = 8 * 1024 * 1024
-#: Messages, and about how many octets of them, that are read together.
+#: Messages, and about how many octets of them, that are read together; a session has about twice as much in memory.
 PAGE_MESSAGES: Final = 64
-PAGE_OCTETS: Final = 1024 * 1024
+PAGE_OCTETS: Final = 128 * 1024
 
 #: Jobs of the reading thread.
 _Job = Callable[[], None]
