@@ -292,7 +292,7 @@ class Forwarder:
         # The client: the number of its connection or 0, and whether it got CONNACK.
         self._client = self._clients = 0
         self._connected = False
-        # Whether the session was there before this connection.
+        # Whether the client wants the session that was there before this connection.
         self._resumed = False
         self._held: deque[Packet] = deque()
         self._connack_at: float | None = None
@@ -373,6 +373,8 @@ class Forwarder:
                 self._end()
             return
         self._v5 = connect.version is Version.V5
+        # The client may know another one, until it reads CONNACK.
+        session.renewed = session.renewed or not session.number
         if connect.clean_start:
             self._begin_anew()
         self._take_connect(connect)

@@ -611,6 +611,21 @@ class ReconnectionTests(ForwardingCase):
         world.settle()
         self.assertTrue(world.client.connected)
 
+    def test_connack_that_was_not_read(self) -> None:
+        """A new session is announced as new until the client was sent CONNACK, whatever it resumes."""
+        world = World()
+        world.connect()
+        world.connect()
+        world.pass_time(2)
+        world.connect()
+        world.pass_time(2)
+        self.assertEqual([Connack(session_present=True)], world.to_client)
+        world = World()
+        world.connect()
+        world.connect()
+        world.pass_time(2)
+        self.assertEqual([Connack()], world.to_client)
+
     def test_refused_by_the_broker(self) -> None:
         """The broker's refusal is the client's, and nothing of a new session stays; later ones are retried."""
         world = World()

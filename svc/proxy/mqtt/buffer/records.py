@@ -112,7 +112,7 @@ class BufferedSession:
     opened: bool = False
     #: Whether there is a connection to the broker, whose loss publishes the will.
     linked: bool = False
-    #: Whether the broker's session began anew and the client does not know.
+    #: Whether the session began anew, here or at the broker, and the client has not read that in CONNACK.
     renewed: bool = False
     #: Whether credentials of CONNECT are missing, since they are stored encrypted only.
     incomplete: bool = False
