@@ -31,6 +31,21 @@ from svc.wire.mqtt import (
 LIMITS = MqttLimits(PacketLimits(packet=64 * 1024), client_id=23, subscriptions=3)
 
 
+#: Of all sessions: to make the families takes longer than a session does.
+_REGISTRY = CollectorRegistry()
+_METRICS = ProxyMetrics(_REGISTRY).mqtt()
+
+
+def _counters() -> dict[tuple[str, ...], float]:
+    """The counters of MQTT, by name and labels."""
+    return {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in _REGISTRY.collect()
+        if family.name.startswith("svc_proxy_mqtt_")
+        for sample in family.samples
+    }
+
+
 def denied(rule: str = "no") -> Denied:
     """A refusal."""
     return Denied(identity="client", policy="test", rule=rule)
@@ -132,12 +147,12 @@ class Pair:
         self.held = False
         self.opened = 0
         self.authorizer = Authorizer()
-        self.registry = CollectorRegistry()
+        self._counted: dict[tuple[str, ...], float] = _counters()
         self.session = PassThroughSession(
             self,
             self.authorizer,
             limits,
-            ProxyMetrics(self.registry).mqtt(),
+            _METRICS,
             "the broker",
             peer_is_proxy=peer_is_proxy,
             recorder=None if recorder is None else recorder.of,
@@ -203,8 +218,9 @@ class Pair:
         return read(data, "client", self.version)
 
     def count(self, name: str, **labels: str) -> float:
-        """A counter of MQTT."""
-        return self.registry.get_sample_value(f"svc_proxy_mqtt_{name}_total", labels) or 0.0
+        """By how much a counter of MQTT has moved."""
+        key = (f"svc_proxy_mqtt_{name}_total", *labels.values())
+        return _counters()[key] - self._counted[key]
 
 
 def read(data: bytes, sender: Sender, version: Version) -> list[Packet]:
