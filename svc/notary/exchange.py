@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Final
@@ -17,6 +17,7 @@ from typing import Final
 from svc import naming
 from svc.identity.spiffeid import SpiffeID
 from svc.notary.level import Level
+from svc.strictjson import dumps
 
 RawHeaders = Sequence[tuple[bytes, bytes]]
 RecordedHeaders = tuple[tuple[str, str], ...]
@@ -57,7 +58,7 @@ EMPTY_BODY: Final = BodySummary.of(b"")
 @dataclass(frozen=True, slots=True)
 class TlsFacts:
     """
-    What TLS negotiated.
+    What TLS negotiated; ``claim`` is the JSON of it in payloads.
 
     Attributes:
         version: ``1.3``.
@@ -70,14 +71,27 @@ class TlsFacts:
     group: str
     cipher: str
     pq: bool
+    claim: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        members = {"version": self.version, "group": self.group, "cipher": self.cipher, "pq": self.pq}
+        object.__setattr__(self, "claim", dumps(members).decode())
 
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One end of a connection: its verified identity, and base64url of the SHA-256 of its leaf certificate."""
+    """
+    One end of a connection: its verified identity, and base64url of the SHA-256 of its leaf certificate; ``claim`` is
+    the JSON of it in payloads.
+    """
 
     spiffe_id: SpiffeID
     thumbprint: str
+    claim: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        members = {"spiffeID": str(self.spiffe_id), "x5t#S256": self.thumbprint}
+        object.__setattr__(self, "claim", dumps(members).decode())
 
 
 class ExchangeOutcome(Enum):
@@ -89,6 +103,9 @@ class ExchangeOutcome(Enum):
     TIMEOUT = "timeout"
     CREDENTIALS_EXPIRED = "credentials_expired"
     UPGRADED = "upgraded"
+
+    # Members are singletons; the default hash is a call of Python code.
+    __hash__ = object.__hash__
 
 
 @dataclass(slots=True)

@@ -42,6 +42,9 @@ Disclosures = Mapping[str, Mapping[str, str]]
 #: Headers whose values never enter a receipt.
 REDACTED_ALWAYS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key"})
 SALT_BYTES: Final = 16
+# Reading the value of a member of an enum is two calls of Python code.
+_LEVELS: Final = {each: each.value for each in Level}
+_OUTCOMES: Final = {each: each.value for each in ExchangeOutcome}
 #: Fields whose texts are kept, and octets of a text: together 512 KiB at most.
 _KNOWN_FIELDS: Final = 1024
 _KNOWN_OCTETS: Final = 512
@@ -216,11 +219,11 @@ def write_draft(
     issued_at = seconds(about.completed)
     payload = (
         f'{{"iss":"{issuer}","aud":["{naming.AUDIENCE_RECEIPT}"],"iat":{issued_at},"jti":{_quoted(about.jti)},'
-        f'"svc":{{"v":1,"workloadStatementID":{_quoted(statement_id)},"level":"{level.value}",'
-        f'"nonce":{"null" if nonce is None else _quoted(nonce)},"client":{_peer(about.client)},'
-        f'"server":{_peer(about.server)},"tls":{_tls(about.tls)},"request":{request},"response":{response},'
+        f'"svc":{{"v":1,"workloadStatementID":{_quoted(statement_id)},"level":"{_LEVELS[level]}",'
+        f'"nonce":{"null" if nonce is None else _quoted(nonce)},"client":{_claim(about.client)},'
+        f'"server":{about.server.claim},"tls":{_claim(about.tls)},"request":{request},"response":{response},'
         f'"time":{{"received":"{utc_micros(about.received)}","completed":"{utc_micros(about.completed)}"}},'
-        f'"outcome":"{about.outcome.value}"}}}}'
+        f'"outcome":"{_OUTCOMES[about.outcome]}"}}}}'
     ).encode()
     if level is Level.SIGN_REQUEST:
         name = receipt_id(payload)
@@ -250,15 +253,8 @@ def with_disclosures(receipt: _Artifact, disclosures: Disclosures | None) -> _Ar
     return receipt.with_extra(disclosures=disclosures)
 
 
-def _peer(peer: Peer | None) -> str:
-    return "null" if peer is None else f'{{"spiffeID":"{peer.spiffe_id}","x5t#S256":"{peer.thumbprint}"}}'
-
-
-def _tls(tls: TlsFacts | None) -> str:
-    if tls is None:
-        return "null"
-    pq = "true" if tls.pq else "false"
-    return f'{{"version":"{tls.version}","group":{_quoted(tls.group)},"cipher":{_quoted(tls.cipher)},"pq":{pq}}}'
+def _claim(about: Peer | TlsFacts | None) -> str:
+    return "null" if about is None else about.claim
 
 
 def body_text(body: BodySummary) -> str:

@@ -143,7 +143,8 @@ class ThreadedStore(ABC):
         self._searching = DeferredLock()
         self._retries = 0
         self._retry: IDelayedCall | None = None
-        self._deadlines: deque[tuple[float, _Put]] = deque()
+        #: When each group that was handed over together counts as late.
+        self._deadlines: deque[tuple[float, list[_Put]]] = deque()
         self._late_timer: IDelayedCall | None = None
         self._closing = BoundedClose(reactor, commit_timeout, self._stuck)
         # Used on the writer's thread alone.
@@ -247,10 +248,11 @@ class ThreadedStore(ABC):
         if self._write_thread is None:
             return fail(StoreClosed())
         self._waiting_writes += 1
-        self._deadlines.append((self._reactor.seconds() + self._commit_timeout, put))
-        self._update_late_timer()
-        self._outgoing.append(put)
-        if len(self._outgoing) == 1:
+        outgoing = self._outgoing
+        outgoing.append(put)
+        if len(outgoing) == 1:
+            self._deadlines.append((self._reactor.seconds() + self._commit_timeout, outgoing))
+            self._update_late_timer()
             self._at_turn_end(self._hand_over)
         return put.done
 
@@ -279,7 +281,7 @@ class ThreadedStore(ABC):
 
     def _update_late_timer(self) -> None:
         """Keep one timer, for a record that waits; it is not cancelled when that is answered, which costs more."""
-        while self._deadlines and self._deadlines[0][1].answered:
+        while self._deadlines and all(put.answered for put in self._deadlines[0][1]):
             self._deadlines.popleft()
         if self._deadlines and self._late_timer is None:
             delay = max(0.0, self._deadlines[0][0] - self._reactor.seconds())
@@ -289,7 +291,8 @@ class ThreadedStore(ABC):
         """Fail the records whose time is over; no new exchange should wait for what the writer waits for."""
         self._late_timer = None
         now = self._reactor.seconds()
-        late = [put for until, put in self._deadlines if until <= now and not put.answered]
+        groups = (group for until, group in self._deadlines if until <= now)
+        late = [put for group in groups for put in group if not put.answered]
         for put in late:
             put.answered = True
         if late:

@@ -40,14 +40,15 @@ _INSERT_STATEMENT: Final = (
     "INSERT OR IGNORE INTO workload_statement (id, expires, certificate_set, cuts, skeleton) VALUES (?, ?, ?, ?, ?)"
 )
 _ROW: Final = f"({', '.join('?' for _name in RECEIPT_COLUMNS)})"
-#: As many records are written by one statement. Each statement waits for the interpreter lock several times, which
-#: costs more than its work while the reactor is busy.
-_TOGETHER: Final = (64, 32, *range(16, 0, -1))
-_MOST_ALONE: Final = 16
+#: As many records are written by one statement, which without a batch is a transaction by itself. Each statement waits
+#: for the interpreter lock several times, which costs more than its work while the reactor is busy.
+_TOGETHER: Final = 64
 _RECEIPT: Final = f"INTO receipt ({', '.join(RECEIPT_COLUMNS)}) VALUES"
 _INSERT_RECEIPT: Final = f"INSERT {_RECEIPT} {_ROW}"
 #: Without ROLLBACK, which takes back the transaction, the database would keep a journal of each statement in a file.
-_INSERT_RECEIPTS: Final = {count: f"INSERT OR ROLLBACK {_RECEIPT} {', '.join([_ROW] * count)}" for count in _TOGETHER}
+_INSERT_RECEIPTS: Final = {
+    count: f"INSERT OR ROLLBACK {_RECEIPT} {', '.join([_ROW] * count)}" for count in range(1, _TOGETHER + 1)
+}
 _INSERT_BATCH: Final = "INSERT INTO receipt_batch (certificate_set, cuts, skeleton) VALUES (?, ?, ?)"
 _OLDEST: Final = "FROM receipt WHERE issued_at < ? ORDER BY issued_at, seq LIMIT ?"
 _BATCHES: Final = f"SELECT DISTINCT batch FROM (SELECT batch {_OLDEST}) WHERE batch IS NOT NULL"  # noqa: S608 (constants)
@@ -144,12 +145,10 @@ class SqliteWriter(GroupWriter):
             else:
                 receipts.append(self._values(connection, row))
         self._entity = "receipt"
-        start = 0
-        for count in _TOGETHER:
-            while len(receipts) - start >= count:
-                values = [value for receipt in receipts[start : start + count] for value in receipt]
-                connection.execute(_INSERT_RECEIPTS[count], values)
-                start += count
+        for start in range(0, len(receipts), _TOGETHER):
+            together = receipts[start : start + _TOGETHER]
+            values = [value for receipt in together for value in receipt]
+            connection.execute(_INSERT_RECEIPTS[len(together)], values)
         return [None] * len(rows)
 
     def _insert_each(
@@ -215,7 +214,7 @@ class SqliteWriter(GroupWriter):
 
 def _in_one_statement(rows: Sequence[Row]) -> bool:
     """Whether one statement, which is a transaction of its own, stores the rows; certificates may be stored before."""
-    return len(rows) <= _MOST_ALONE and all(isinstance(row, StoredReceipt) and row.batch is None for row in rows)
+    return len(rows) <= _TOGETHER and all(isinstance(row, StoredReceipt) and row.batch is None for row in rows)
 
 
 def _insert_receipt(

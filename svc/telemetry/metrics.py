@@ -68,8 +68,8 @@ class NotaryMetrics:
     """
 
     def __init__(self, families: _NotaryFamilies, protocol: NotaryProtocol) -> None:
-        self.records_written: Final[Counter] = families.records.labels("success", protocol)
-        self.records_failed: Final[Counter] = families.records.labels("error", protocol)
+        self.records_written: Final[UnlockedCount] = families.records.labels("success", protocol)
+        self.records_failed: Final[UnlockedCount] = families.records.labels("error", protocol)
         self.level: Final[dict[Level, UnlockedCount]] = {level: families.levels.labels(level) for level in LEVELS}
         self.lookups: Final[UnlockedDurations] = families.lookups.labels()
 
@@ -441,7 +441,7 @@ class _WorkloadFamilies:
 
 class _NotaryFamilies:
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.records: Final = Counter(
+        self.records: Final = UnlockedCounter(
             "svc_proxy_notary_records",
             "Records written by the notary.",
             ("result", "protocol"),

@@ -84,7 +84,7 @@ class RecordTests(SynchronousTestCase):
 
     def records_of(self, rig: RecordRig) -> tuple[float, float]:
         """Records written and failed, as counted."""
-        return rig.metrics.records_written._value.get(), rig.metrics.records_failed._value.get()
+        return rig.metrics.records_written.value, rig.metrics.records_failed.value
 
     def test_log_request(self) -> None:
         """At the level logRequest the record has no signature, and no identifier is given."""
