@@ -11,6 +11,7 @@ import secrets
 import time
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
@@ -59,6 +60,7 @@ from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.connection import MqttConnection
 from svc.proxy.mqtt.context import MqttContext
 from svc.proxy.mqtt.interfaces import MqttLimits, MqttSession
+from svc.proxy.mqtt.recorder import PublishRecords
 from svc.proxy.mqtt.session import PassThroughSession
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, PolicyReports, Reports
@@ -426,17 +428,39 @@ class Assembly:
                 metrics,
                 _upstream_name(settings),
                 peer_is_proxy=settings.direction == "outbound",
+                recorder=None if records is None else partial(connection.recorder, records),
             )
 
+        artifacts = self._artifact_publisher(settings, observer)
+        records = self._publish_records(settings, artifacts)
         context = MqttContext(
             **shared,
             **self._relayed(settings, observer),
             session=session,
             client_ids=tuple(ClientIdTemplate.parse(each) for each in settings.clientIDs),
-            artifacts=self._artifact_publisher(settings, observer),
+            demanded=Level.parse(settings.notarization),
+            maximum=Level.NONE if settings.direction == "outbound" else Level.parse(settings.maxNotarization),
+            records=records,
+            artifacts=artifacts,
         )
         endpoint = self._server_endpoint(settings, observer, (context.evictions.evict_unpermitted,))
         return Listener(context, endpoint, lambda connections: MqttConnection(context, connections))
+
+    def _publish_records(
+        self, settings: ListenerSettings, artifacts: ArtifactPublisher | None
+    ) -> PublishRecords | None:
+        if not settings.notarizes:
+            return None
+        return PublishRecords(
+            self._notarizer,
+            self._metrics.notary("mqtt"),
+            self._reports,
+            settings.publish_bound(self._notarizer.redaction),
+            wall=utc_now,
+            seconds=self._reactor.seconds,
+            stored=None if artifacts is None else artifacts.stored,
+            released=self._on_release_point,
+        )
 
     def _artifact_publisher(self, settings: ListenerSettings, observer: ListenerObserver) -> ArtifactPublisher | None:
         if settings.artifacts is None:

@@ -16,7 +16,7 @@ from svc.naming import DEFAULT_NOTARY_DATABASE, DEFAULT_SPIFFE_SOCKET, PORT_PROX
 from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.facts import DEFAULT_ALLOWED, Container, FactsInvalid, WorkloadFacts
 from svc.notary.receipt import Redaction
-from svc.notary.record_bound import RecordBound, largest_limit
+from svc.notary.record_bound import PublishBound, RecordBound, largest_limit, largest_publish
 from svc.policyfiles.document import SourceDocument, WorkloadID
 from svc.policyfiles.settings import PolicySettings
 from svc.process.values import (
@@ -45,7 +45,7 @@ from svc.settings import (
     text_format,
 )
 from svc.store.postgresql.address import DatabaseAddress
-from svc.wire.mqtt import DEFAULT_MAX_PACKET
+from svc.wire.mqtt import DEFAULT_MAX_PACKET, PacketLimits
 from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS
 
 #: Replaces values of labels and annotations that are not shown.
@@ -55,10 +55,12 @@ LevelName = Literal["none", "workload", "logRequest", "signRequest"]
 MIN_HEAD = 1024
 #: Keys that belong to one protocol alone, by where they are.
 _HTTP_KEYS: Final = {
-    "": ("forwarded", "host", "notarization", "maxNotarization", "require", "peerStatement", "collectReceipts"),
-    "limits.": ("head", "fields", "body", "idleUpstream"),
+    "": ("forwarded", "host", "require", "peerStatement", "collectReceipts"),
+    "limits.": ("fields", "body", "idleUpstream"),
     "timeouts.": ("header", "idleUpstream", "response", "stream", "exchange"),
 }
+#: Those of listeners that record.
+_RECORD_KEYS: Final = {"": ("notarization", "maxNotarization"), "limits.": ("head",), "timeouts.": ()}
 _MQTT_KEYS: Final = {
     "": ("clientIDs", "artifacts"),
     "limits.": ("packet", "clientID", "subscriptions"),
@@ -266,9 +268,10 @@ class LimitSettings(Settings):
     """Connections whose clients have sent nothing yet. When so many wait, the one that waits longest is closed, of the
     address that holds most."""
     head: Annotated[Size, Field(ge=MIN_HEAD, le=2**20)] = 32 * 1024
-    """Start line, headers and trailers of a message. *Together*: unless `maxNotarization` is `none` or `workload`, the
-    largest receipt of a request and a response must fit 256KiB, of which 44KiB are for signatures and batch; the error
-    names the largest value."""
+    """Start line, headers and trailers of a message of HTTP; topic and properties of a recorded message of MQTT, beyond
+    it `record_too_large`. *Together*: with `protocol: mqtt` inbound only; unless `maxNotarization` is `none` or
+    `workload`, the largest receipt of a request and a response, or of a message, must fit 256KiB, of which 44KiB are
+    for signatures and batch; the error names the largest value."""
     fields: int = Field(default=100, ge=8, le=1000)
     """Header and trailer fields of a message. *Together*: as `head`, since digests of redacted fields are longer."""
     body: Size | None = None
@@ -374,10 +377,11 @@ class ListenerSettings(Settings):
     under which they were made, see [rotation](operations.md#rotation): `keep` lets them go on, `drain` asks them to
     end, `reauth` closes those whose former SVID would now be refused. A refused peer is always closed."""
     notarization: LevelName = "none"
-    """The level that every request gets at least. *Together*: inbound only."""
+    """The level that every request or [message](mqtt-proxy.md#receipts) gets at least. *Together*: inbound `http` and
+    `mqtt` only."""
     maxNotarization: LevelName = "signRequest"
-    """The highest level that clients may request with `Svc-Notarization-Level`. *Together*: at least `notarization`;
-    inbound only."""
+    """The highest level: clients may request it with `Svc-Notarization-Level`, and policies may demand it. *Together*:
+    at least `notarization`; inbound `http` and `mqtt` only."""
     require: Items[Literal["workload", "receipt"]] = ()
     """What the peer has to prove, see [verified answers](applications.md#verified-answers). `workload`: its statement,
     verified for each connection before a request is sent on it. `receipt`: that, and the receipt of each request,
@@ -397,8 +401,14 @@ class ListenerSettings(Settings):
 
     @property
     def notarizes(self) -> bool:
-        """Whether its requests can be notarized."""
-        return self.direction == "inbound" and self.protocol == "http"
+        """Whether its requests can be notarized, or its messages be recorded."""
+        if self.protocol == "mqtt" and _RANKS[self.maxNotarization] < _RANKS["logRequest"]:
+            return False
+        return self.direction == "inbound" and self.protocol != "tcp"
+
+    def publish_bound(self, redaction: Redaction) -> PublishBound:
+        """The largest record of a message."""
+        return PublishBound(self.limits.head, PacketLimits().properties, self.limits.clientID, redaction)
 
     @property
     def demanded_of_peer(self) -> LevelName:
@@ -419,11 +429,13 @@ class ListenerSettings(Settings):
         if self.protocol == "http":
             if self.timeouts.lifetime is not None:
                 raise ValueError("no timeouts.lifetime here: it belongs to tcp and mqtt listeners")
-        elif key := self._given(_HTTP_KEYS):
+        elif key := self._given(_HTTP_KEYS) or (self._given(_RECORD_KEYS) if self.protocol == "tcp" else ""):
             why = "a tcp listener relays octets" if self.protocol == "tcp" else "an mqtt listener relays messages"
             raise ValueError(f"no {key} here: {why} and knows no requests")
         if self.clientIDs and self.direction == "outbound":
             raise ValueError("no clientIDs here: they belong to inbound listeners, whose clients have an identity")
+        if self.protocol == "mqtt" and self.direction == "outbound" and "head" in self.limits.model_fields_set:
+            raise ValueError("no limits.head here: the peer of an outbound listener notarizes")
         if self.artifacts is not None and self.direction == "outbound":
             raise ValueError("no artifacts here: they belong to inbound listeners, whose upstream is the own broker")
         return self
@@ -466,9 +478,13 @@ class ListenerSettings(Settings):
 
 def _record_problem(number: int, listener: ListenerSettings, redaction: Redaction) -> InitErrorDetails | None:
     """Find the limit of a listener under which a record could become too large, and its largest value."""
+    if not listener.notarizes or _RANKS[listener.maxNotarization] < _RANKS["logRequest"]:
+        return None
     limits = listener.limits
+    if listener.protocol == "mqtt":
+        return _publish_problem(number, listener, redaction)
     bound = RecordBound(limits.head, limits.fields, redaction)
-    if not listener.notarizes or _RANKS[listener.maxNotarization] < _RANKS["logRequest"] or bound.fits:
+    if bound.fits:
         return None
     largest_head = largest_limit("head", bound)
     if largest_head < MIN_HEAD or "head" not in limits.model_fields_set:
@@ -477,9 +493,24 @@ def _record_problem(number: int, listener: ListenerSettings, redaction: Redactio
     else:
         key, value, most = "head", format_size(limits.head), format_size(largest_head)
         other = f"fields {limits.fields}"
+    return _too_large(number, key, value, f"at most {most} beside {other}")
+
+
+def _publish_problem(number: int, listener: ListenerSettings, redaction: Redaction) -> InitErrorDetails | None:
+    limits, bound = listener.limits, listener.publish_bound(redaction)
+    if bound.fits:
+        return None
+    largest = largest_publish(bound)
+    if largest < MIN_HEAD:
+        return _too_large(number, "clientID", str(limits.clientID), "fewer octets")
+    expected = f"at most {format_size(largest)} beside clientID {limits.clientID}"
+    return _too_large(number, "head", format_size(limits.head), expected)
+
+
+def _too_large(number: int, key: str, value: str, expected: str) -> InitErrorDetails:
     expected = (
-        f"at most {most} beside {other} and what is redacted, so that the largest receipt fits"
-        f" {format_size(MAX_ENVELOPE)} (or a maxNotarization of workload)"
+        f"{expected} and what is redacted, so that the largest receipt fits {format_size(MAX_ENVELOPE)} (or a"
+        " maxNotarization of workload)"
     )
     where = ("listeners", number, "limits", key)
     return InitErrorDetails(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from cryptography.hazmat.primitives.serialization import Encoding
@@ -12,7 +13,8 @@ from twisted.logger import Logger
 
 from svc.identity import SvidEvidence
 from svc.identity.errors import SvidInvalid
-from svc.policy.engine import ConnectionPolicy, Denied
+from svc.notary.level import Level
+from svc.policy.engine import ConnectionPolicy, Denied, Permit
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import Reauthorization
@@ -29,9 +31,23 @@ if TYPE_CHECKING:
     from svc.proxy.credential_rotation import CredentialRotation
 
 _log = Logger()
+_rank: Final = attrgetter("rank")
 #: Former SVIDs of this proxy whose verification is remembered; a connection lasts for two of them at most, unless SVIDs
 #: are renewed far more often than they end.
 MAX_FORMER: Final = 16
+
+
+def level_bounds(permit: Permit, demanded: Level, maximum: Level) -> tuple[Level, Level]:
+    """
+    Return the least and the strongest level under rules: the strongest minimum, the weakest maximum.
+
+    A minimum is stronger than a maximum of another rule, and what the listener allows is stronger than both.
+    """
+    minima = [Level.parse(each.minimum) for each in permit.matched if each.minimum is not None]
+    maxima = [Level.parse(each.maximum) for each in permit.matched if each.maximum is not None]
+    least = max(minima, key=_rank, default=Level.NONE)
+    most = max(min(maxima, key=_rank, default=Level.SIGN_REQUEST), least, key=_rank)
+    return max(demanded, least, key=_rank), min(maximum, most, key=_rank)
 
 
 class AuthorizedConnection(Protocol):

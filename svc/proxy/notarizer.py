@@ -21,7 +21,7 @@ from svc.errors import SvcError
 from svc.notary.batch import MAX_DELAY, MIN_BATCH, Inclusion, sign_batch
 from svc.notary.credentials import CredentialSet
 from svc.notary.envelope import MAX_ENVELOPE
-from svc.notary.exchange import ExchangeOutcome, RecordedExchange
+from svc.notary.exchange import ExchangeOutcome, Peer, RecordedExchange, TlsFacts
 from svc.notary.ids import new_nonce
 from svc.notary.level import Level
 from svc.notary.publish import RecordedPublish, publish_payload
@@ -33,6 +33,8 @@ from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreError
 from svc.store.interface import INotaryStore
 from svc.store.records import StoredReceipt
+from svc.strictjson import b64u_encode
+from svc.transport.evidence import PeerEvidence
 
 # Looking up a member of an enum costs three times what comparing it does.
 _SIGNED: Final = Level.SIGN_REQUEST
@@ -71,6 +73,15 @@ class _Unsigned:
 
     def signed(self, **signatures: bytes) -> StoredReceipt:
         return _record(self.reservation, self.draft, self.outcome, **signatures)
+
+
+def attested_client(evidence: PeerEvidence) -> tuple[Peer, TlsFacts]:
+    """Return what records say of a verified client and its connection."""
+    svid = evidence.svid
+    return (
+        Peer(svid.spiffe_id, b64u_encode(svid.certificate_sha256)),
+        TlsFacts(evidence.tls_version, evidence.group, evidence.cipher, evidence.post_quantum),
+    )
 
 
 class Notarizer:
@@ -148,11 +159,13 @@ class Notarizer:
             # Its result is not waited for: another replica may refuse the nonce a little longer.
             given_back.addErrback(lambda failure: failure.trap(NotaryUnavailable))
 
-    def commit(self, reservation: Reservation, exchange: RecordedExchange | RecordedPublish) -> Deferred[None]:
+    def commit(
+        self, reservation: Reservation, exchange: RecordedExchange | RecordedPublish
+    ) -> Deferred[StoredReceipt | None]:
         """
         Make the record of an exchange, or of a message of MQTT, durable, signed at the level ``signRequest``.
 
-        Fires when the record is on disk; fails with ``NotaryUnavailable`` or ``NonceReplayed``.
+        Fires when it is on disk, with a signed record or None; fails with ``NotaryUnavailable`` or ``NonceReplayed``.
         """
         done: Deferred[Any]
         try:
@@ -240,7 +253,9 @@ class Notarizer:
         self.abandon(reservation)
         return self._unavailable(failure)
 
-    def _committed(self, result: Failure | None, reservation: Reservation) -> Failure | None:
+    def _committed(
+        self, result: StoredReceipt | Failure | None, reservation: Reservation
+    ) -> StoredReceipt | Failure | None:
         if isinstance(result, Failure):
             reservation.receipt_id = None
             self.abandon(reservation)
@@ -248,7 +263,7 @@ class Notarizer:
                 return Failure(NonceReplayed())
             return self._unavailable(result)
         self._in_flight.pop((reservation.client, reservation.key), None)
-        return None
+        return result
 
     def _unavailable(self, failure: Failure) -> Failure:
         if not failure.check(SvcError):

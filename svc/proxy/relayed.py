@@ -15,7 +15,7 @@ from twisted.internet.interfaces import IProtocol
 from svc.errors import SvcError
 from svc.identity import SpiffeID
 from svc.identity.errors import SvidInvalid
-from svc.policy.engine import ConnectionPolicy, Denied
+from svc.policy.engine import ConnectionPolicy, Denied, Permit
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.proxy.errors import FormerSvidRefused, IdentityGone, ProxyError
@@ -129,13 +129,14 @@ class RelayedClient:
             raise listed
         return self.context.narrowed(policies, evidence)
 
-    def _authorize(self, rules: ConnectionPolicy, facts: RequestFacts) -> None:
+    def _authorize(self, rules: ConnectionPolicy, facts: RequestFacts) -> Permit:
         """Decide, with what policies in dry run and Audit policies say; raises Denied."""
         if rules.observed:
             permitted = rules.decide(facts).allowed
             self.context.observe(rules, facts, self._peer, None, permitted=permitted)
         permit = rules.authorize(facts)
         self._decision = PolicyDecision(permit.policy, permit.rule, "")
+        return permit
 
     # -- The end -----------------------------------------------------------------------------------------------------
 

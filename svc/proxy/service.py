@@ -261,7 +261,8 @@ class ProxyService(Service):
             if self._draining is not None:
                 raise ProxyEnding()
             if settings.notarizes and not self._notarizes:
-                raise RestartNeeded(keys="listeners, to the first inbound one for HTTP or with artifacts")
+                keys = "listeners, to the first inbound one for HTTP, or for MQTT with records or artifacts"
+                raise RestartNeeded(keys=keys)
             if settings.stores and not self._stores:
                 raise RestartNeeded(keys="listeners, to the first one with collectReceipts")
             plan = plan_reload(self.settings, settings)

@@ -65,14 +65,15 @@ def _listener(settings: ListenerSettings, found: Sequence[Listener]) -> Listener
     peers: set[SpiffeID] = set().union(*(each.peers for each in found))
     # They have the same counters.
     metrics = found[0].context.metrics if found else None
+    without = settings.protocol == "tcp" or (settings.protocol == "mqtt" and settings.direction == "outbound")
     return ListenerStatus(
         name=settings.name,
         protocol=settings.protocol,
         direction=settings.direction,
         listen=(found[0].address_text if found else "") or str(settings.listen),
         upstream=str(settings.upstream),
-        level=settings.notarization if settings.protocol == "http" else None,
-        max_level=settings.maxNotarization if settings.protocol == "http" else None,
+        level=None if without else settings.notarization,
+        max_level=None if without else settings.maxNotarization,
         connections=sum(each.open_connections for each in found) if found else None,
         peers=len(peers) if found and settings.direction == "inbound" else None,
         requests=None if metrics is None else metrics.requests,

@@ -126,8 +126,8 @@ class FileTests(RuleTestCase):
         """An MQTT listener has no keys about requests and no ALPN of its own, and others have none about MQTT."""
         keys = {"clientIDs": '["{name}-*"]', "limits": "{packet: 64KiB, clientID: 23, subscriptions: 5}"}
         (iot,) = parse(whole(listener(protocol="mqtt", **keys)), ProxySettings).listeners
-        self.assertEqual((iot.clientIDs, iot.limits.packet, iot.notarizes), (("{name}-*",), 65536, False))
-        for key, value in (("notarization", "workload"), ("host", "a")):
+        self.assertEqual((iot.clientIDs, iot.limits.packet, iot.notarizes), (("{name}-*",), 65536, True))
+        for key, value in (("forwarded", "rfc7239"), ("host", "a")):
             expected = f"no {key} here: an mqtt listener relays messages and knows no requests"
             self.refused(whole(listener(protocol="mqtt", **{key: value})), ("listeners[0]", "a mapping", expected))
         expected = "no alpn here: it belongs to tcp listeners, a listener for MQTT has mqtt"
@@ -150,7 +150,8 @@ class FileTests(RuleTestCase):
         settings = parse(whole(listener(protocol="mqtt", artifacts="{}")), ProxySettings)
         assert settings.listeners[0].artifacts is not None
         self.assertEqual(("$.svc", True), (settings.listeners[0].artifacts.prefix, settings.notarizes))
-        self.assertFalse(parse(whole(listener(protocol="mqtt")), ProxySettings).notarizes)
+        without = listener(protocol="mqtt", maxNotarization="workload")
+        self.assertFalse(parse(whole(without), ProxySettings).notarizes)
         for wrong, expected in (
             (listener(artifacts="{}"), "no artifacts here: it belongs to mqtt listeners"),
             (

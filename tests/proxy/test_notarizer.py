@@ -383,10 +383,11 @@ class CommitTests(NotarizerTestCase):
         self.assertNoResult(done)
         self.assertTrue(self.notarizer.is_in_flight(CLIENT, NONCES[0]))
         self.store.release()
-        self.assertIsNone(self.successResultOf(done))
+        signed = self.successResultOf(done)
         self.assertEqual(self.notarizer.in_flight, 0)
         stored = self.successResultOf(self.store.get_by_request(CLIENT, NONCES[0]))
         assert stored is not None and stored.envelope is not None
+        self.assertEqual(stored, signed)
         self.assertEqual(Envelope.parse(stored.envelope).payload, stored.payload)
         self.assertEqual((stored.level, stored.client, stored.jti), ("signRequest", CLIENT, reservation.jti))
         self.assertEqual((stored.server, stored.outcome), (str(OWN.spiffe_id), "complete"))

@@ -29,8 +29,9 @@ from svc.policy.engine import DEFAULT_DENY, Denied, MatchedRule, Permit
 from svc.policy.paths import PathAmbiguous, plain_host, plain_path
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
+from svc.proxy.context import level_bounds
 from svc.proxy.errors import IdentityGone, LevelInvalid, RequestRefused
-from svc.strictjson import b64u_encode
+from svc.proxy.notarizer import attested_client
 from svc.transport.evidence import PeerEvidence
 from svc.wire.forwarded import ForwardedHop
 from svc.wire.http1 import RequestHead
@@ -102,19 +103,6 @@ def notary_lines(statement_id: str, level: Level, receipt_key: str | None) -> by
     return lines + b"%b: %b\r\n" % (_RECEIPT_LOCATION, receipt_location(receipt_key).encode("ascii"))
 
 
-def _bounds(permit: Permit, demanded: Level, maximum: Level) -> tuple[Level, Level]:
-    """
-    Return the least and the strongest level under rules: the strongest minimum, the weakest maximum.
-
-    A minimum is stronger than a maximum of another rule, and what the listener allows is stronger than both.
-    """
-    minima = [Level.parse(each.minimum) for each in permit.matched if each.minimum is not None]
-    maxima = [Level.parse(each.maximum) for each in permit.matched if each.maximum is not None]
-    least = max(minima, key=_rank, default=_NO_LEVEL)
-    most = max(min(maxima, key=_rank, default=Level.SIGN_REQUEST), least, key=_rank)
-    return max(demanded, least, key=_rank), min(maximum, most, key=_rank)
-
-
 class VerifiedCaller:
     """
     The verified client of an inbound connection.
@@ -133,15 +121,14 @@ class VerifiedCaller:
     ) -> None:
         svid = evidence.svid
         self.evidence = evidence
+        peer, tls = attested_client(evidence)
         self.credentials = credentials
         #: Until when the credentials serve the notary, in seconds since 1970.
         self.serves_until = 0.0 if credentials is None else credentials.close_at.timestamp()
         self.identity: SpiffeID = svid.spiffe_id
         self.text = str(svid.spiffe_id)
-        self.peer: Peer | None = Peer(svid.spiffe_id, b64u_encode(svid.certificate_sha256))
-        self.tls: TlsFacts | None = TlsFacts(
-            evidence.tls_version, evidence.group, evidence.cipher, evidence.post_quantum
-        )
+        self.peer: Peer | None = peer
+        self.tls: TlsFacts | None = tls
         own, digest = str(evidence.own_svid.spiffe_id).encode("ascii"), svid.certificate_sha256.hex().encode("ascii")
         self._constant_lines = _CERTIFICATE_LINE % (own, digest, self.text.encode("ascii")) + _PROTO_LINE
         #: What the proxy adds to every request for the application; empty where that depends on the request.
@@ -276,7 +263,7 @@ class VerifiedCaller:
         asked, nonce = (asked_level(head), given_nonce(head)) if head.reserved else (_NO_LEVEL, None)
         demanded, maximum = context.demanded, context.maximum
         if permit.bounded:
-            demanded, maximum = _bounds(permit, demanded, maximum)
+            demanded, maximum = level_bounds(permit, demanded, maximum)
         return effective_level(demanded=demanded, asked=asked, maximum=maximum), nonce
 
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:

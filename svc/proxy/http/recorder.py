@@ -244,7 +244,7 @@ def put_record(
     Fires when the record is on disk; fails as :meth:`svc.proxy.notarizer.Notarizer.commit`.
     """
 
-    def written(_result: None) -> None:
+    def written(_signed: object) -> None:
         context.notary_metrics.records_written.inc()
 
     def failed(failure: Failure) -> Failure:

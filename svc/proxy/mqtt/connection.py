@@ -20,22 +20,26 @@ from zope.interface import implementer
 
 from svc.errors import SvcError, printable
 from svc.identity.errors import SvidInvalid
-from svc.policy.engine import ConnectionPolicy, Denied
+from svc.notary.level import Level, effective_level
+from svc.policy.engine import ConnectionPolicy, Denied, Permit
 from svc.policy.rules import MqttAction, RequestFacts
 from svc.policyfiles.settings import Policies
+from svc.proxy.context import level_bounds
 from svc.proxy.errors import IdentityGone, ProxyError
 from svc.proxy.http.reporter import PolicyDecision
 from svc.proxy.listener import Connection
 from svc.proxy.mqtt.context import MqttContext
 from svc.proxy.mqtt.errors import ClientIdRefused
 from svc.proxy.mqtt.interfaces import MqttSession
+from svc.proxy.mqtt.recorder import PublishRecorder, PublishRecords
 from svc.proxy.mqtt.upstream import BrokerFactory, MqttUpstream
+from svc.proxy.notarizer import attested_client
 from svc.proxy.relayed import RelayedClient
 from svc.telemetry.labels import Cause
 from svc.transport.errors import ConnectFailed, ConnectionLimitReached, KeyUpdateLimitReached, OwnSvidRefused
 from svc.transport.evidence import PeerEvidence
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.mqtt import Connect, ReasonCode, split_shared
+from svc.wire.mqtt import Connect, ReasonCode, Version, split_shared
 
 #: Seconds in which a client may take the last octets; then its connection is dropped.
 CLOSE_TIMEOUT: Final = 5.0
@@ -349,29 +353,50 @@ class MqttConnection(RelayedClient):
             self._authorize(self._current_rules(self._evidence), self._facts("Connect"))
             self._check_client_id(packet.client_id, self._evidence)
 
-    def publish(self, topic: str) -> None:
-        """Decide on a topic name."""
+    def publish(self, topic: str) -> Level:
+        """Decide on a topic name, and on the level of its messages."""
         if topic.startswith(_RESERVED_TOPIC):
             raise self._denied("topics that begin with $ are reserved")
         artifacts = self.context.artifacts
         if artifacts is not None and artifacts.prefix.protects(topic):
             raise self._denied(f"topics below {artifacts.prefix} are those of artifacts")
-        self._decide_topic("Publish", topic)
+        context, permit = self.context, self._decide_topic("Publish", topic)
+        if permit is None:
+            return Level.NONE
+        demanded, maximum = level_bounds(permit, context.demanded, context.maximum)
+        return effective_level(demanded=demanded, asked=Level.NONE, maximum=maximum)
 
     def subscribe(self, topic_filter: str) -> None:
         """Decide on a topic filter."""
         share = split_shared(topic_filter)
         self._decide_topic("Subscribe", topic_filter if share is None else share.filter)
 
-    def _decide_topic(self, action: Literal["Publish", "Subscribe"], topic: str) -> None:
+    def _decide_topic(self, action: Literal["Publish", "Subscribe"], topic: str) -> Permit | None:
         if self._evidence is None:
             # Outbound the peer decides.
-            return
+            return None
         before = self._decision
-        self._authorize(self._current_rules(self._evidence), self._facts(action, topic))
+        permit = self._authorize(self._current_rules(self._evidence), self._facts(action, topic))
         self.context.metrics.auth_allowed.inc()
         # The record of a connection has the decision on its client.
         self._decision = before or self._decision
+        return permit
+
+    def recorder(self, records: PublishRecords, version: Version, client_id: str) -> PublishRecorder:
+        """Return what records the messages of a verified client."""
+        evidence = self._evidence
+        if evidence is None:
+            raise TypeError("messages are recorded at inbound listeners")
+        client, tls = attested_client(evidence)
+        return PublishRecorder(
+            records,
+            owner=self._peer,
+            client=client,
+            credentials=lambda: self.context.rotation.of_evidence(evidence),
+            tls=tls,
+            version=version,
+            client_id=client_id,
+        )
 
     def _current_rules(self, evidence: PeerEvidence) -> ConnectionPolicy:
         policies = self.context.policies

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from svc.notary.level import Level
 from svc.proxy.mqtt.artifacts import ArtifactPublisher
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
+from svc.proxy.mqtt.recorder import PublishRecords
 from svc.proxy.tcp.context import TcpContext
 
 if TYPE_CHECKING:
@@ -23,6 +25,11 @@ class MqttContext(TcpContext):
     session: Callable[[MqttConnection], MqttSession]
     #: What client identifiers must match one of; empty for any.
     client_ids: tuple[ClientIdTemplate, ...] = ()
+    #: The level that every message gets at least, and the strongest one.
+    demanded: Level = Level.NONE
+    maximum: Level = Level.NONE
+    #: The records of messages; None where none is ever recorded.
+    records: PublishRecords | None = None
     #: Publishes on the broker; None without ``artifacts`` in the configuration.
     artifacts: ArtifactPublisher | None = None
 
@@ -37,7 +44,14 @@ class MqttContext(TcpContext):
         if self.artifacts is not None:
             self.artifacts.statements(each.statement for each in self.rotation.valid)
 
+    def sweep(self, now: float) -> None:
+        """Record what was not repeated in time."""
+        if self.records is not None:
+            self.records.sweep(now)
+
     def close(self) -> None:
-        """Publish what waits, and end the session; :class:`ArtifactPublishers` waits for it at the end."""
+        """Record what is open and publish what waits; :class:`ArtifactPublishers` waits for the end of that."""
+        if self.records is not None:
+            self.records.close()
         if self.artifacts is not None:
             self.artifacts.stop()

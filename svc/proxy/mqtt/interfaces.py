@@ -6,18 +6,15 @@ There are two kinds of session: one passes everything through, the other acknowl
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from svc.errors import SvcError
+from svc.notary.level import Level
 from svc.policy.rules import MqttAction
 from svc.proxy.errors import ProxyError
 from svc.telemetry.labels import Cause
-from svc.wire.mqtt import Acknowledgement, Connect, PacketLimits, Publish, ReasonCode
-
-#: Who has acknowledged a message: the broker, or the proxy before that.
-AckedBy = Literal["upstream", "middleware"]
+from svc.wire.mqtt import Connect, PacketLimits, ReasonCode
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +45,8 @@ class TopicAuthorizer(Protocol):
     def reconnect(self, packet: Connect) -> None:
         """Decide on an admitted client again."""
 
-    def publish(self, topic: str) -> None:
-        """Decide on a topic name."""
+    def publish(self, topic: str) -> Level:
+        """Decide on a topic name; returns the level of the messages to it."""
 
     def subscribe(self, topic_filter: str) -> None:
         """Decide on a topic filter, as the set of the topics that it matches."""
@@ -75,26 +72,6 @@ class SessionEnds(Protocol):
 
     def close(self, cause: Cause, error: SvcError | None) -> None:
         """Close both connections behind what was sent, and report an error; the session is over."""
-
-
-class PublishRecorder(Protocol):
-    """Records the messages of one client; a token is whatever it needs to find a message again."""
-
-    def begin(self, publish: Publish, nonce: str | None) -> object:
-        """Accept a message, its topic resolved, before it is sent; an SvcError refuses it."""
-
-    def complete(
-        self, token: object, response: Acknowledgement | None, acked_by: AckedBy, done: Callable[[object], None]
-    ) -> None:
-        """
-        Record a message and its response, None with QoS 0.
-
-        ``done`` is called with the identifier of the receipt, or None, when what waits for it may be sent. Anything
-        else, such as a Failure, ends the session.
-        """
-
-    def abandon(self, token: object) -> None:
-        """No response will come."""
 
 
 class MqttSession(Protocol):

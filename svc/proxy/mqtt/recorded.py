@@ -1,5 +1,5 @@
 """
-Acknowledgements that wait until a message is recorded.
+The messages of one session that are recorded, and their acknowledgements, which wait for that.
 
 PUBACK and PUBREC are sent in the order of the broker, each type by itself, each when it and all before it are recorded.
 """
@@ -10,29 +10,53 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from svc.proxy.mqtt.interfaces import PublishRecorder
-from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, Publish
+from twisted.python.failure import Failure
+
+from svc.notary.exchange import ExchangeOutcome
+from svc.notary.level import Level
+from svc.notary.publish import AckedBy
+from svc.proxy.errors import ProxyError
+from svc.proxy.mqtt.recorder import PublishExchange, PublishRecorder
+from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, Publish, Version
 
 #: Encodes a response with the identifier of a receipt, or without one.
 Encode = Callable[[str | None], bytes]
+#: PUBLISH with DUP under one packet identifier that the broker has not acknowledged.
+_MAX_REPETITIONS: Final = 4
+_ACKNOWLEDGED_QOS: Final = {PacketType.PUBACK: 1, PacketType.PUBREC: 2}
 
 
 class RecordedMessages:
     """
-    The messages of one session that are being recorded.
+    The messages of one session, from the first one that is recorded.
 
     Args:
         recorder: records them.
         release: sends octets to the client.
+        written: called when a message is recorded, after which there may be room.
         failed: called when a record could not be made.
     """
 
-    def __init__(self, recorder: PublishRecorder, release: Callable[[bytes], None], failed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        recorder: PublishRecorder,
+        version: Version,
+        release: Callable[[bytes], None],
+        written: Callable[[], None],
+        failed: Callable[[], None],
+    ) -> None:
         self._recorder: Final = recorder
+        #: Its Receive Maximum bounds what a client of MQTT 5.0 sends without acknowledgement.
+        self._bounds_released: Final = version is Version.V311
         self._release = release
+        self._written = written
         self._failed = failed
-        self._tokens: dict[int, object] = {}
-        self._unacknowledged: list[object] = []
+        #: What the broker has not acknowledged yet by packet identifier, in order; None for a message without record.
+        self._expected: dict[int, list[PublishExchange | None]] = {}
+        #: With QoS 0, not sent yet.
+        self._unsent: list[PublishExchange] = []
+        #: Messages with QoS 0 whose records are not durable; those with QoS 1 and 2 that are not acknowledged.
+        self._unacknowledged = self._unreleased = 0
         #: Each entry holds the octets once they may be sent.
         self._waiting: dict[PacketType, deque[list[bytes]]] = {
             PacketType.PUBACK: deque(),
@@ -45,58 +69,113 @@ class RecordedMessages:
         """Whether responses wait for records."""
         return any(self._waiting.values())
 
-    def begin(self, packet: Publish, nonce: str | None) -> None:
-        """Accept a message that is sent now; an SvcError refuses it."""
-        if packet.packet_id in self._tokens:
-            # A second message under this identifier would be acknowledged without a record.
+    @property
+    def full(self) -> bool:
+        """Whether so many messages are being recorded that no other one is read."""
+        return self._load >= self._recorder.limit
+
+    @property
+    def has_room(self) -> bool:
+        """Whether messages are read again."""
+        return self._load <= self._recorder.limit // 2
+
+    @property
+    def _load(self) -> int:
+        return self._unacknowledged + len(self._unsent) + (self._unreleased if self._bounds_released else 0)
+
+    def expects(self, packet_id: int) -> bool:
+        """Whether the broker is to acknowledge a message that was sent since messages are recorded."""
+        return packet_id in self._expected
+
+    def check(self, packet: Publish) -> None:
+        """Refuse a packet identifier in use: its message would be acknowledged with the record of another one."""
+        expected = self._expected.get(packet.packet_id) if packet.qos else None
+        if expected and (not packet.dup or len(expected) >= _MAX_REPETITIONS):
             raise ProtocolViolation(packet="PUBLISH", defect="its packet identifier is in use")
-        token = self._recorder.begin(packet, nonce)
+
+    def begin(
+        self, packet: Publish, level: Level, nonce: str | None, done: Callable[[ProxyError | None], object]
+    ) -> None:
+        """
+        Admit a message before it is sent, as :meth:`PublishRecorder.begin`; ``done`` gets the refusal, or None where it
+        is to be sent now.
+        """
+
+        def begun(result: PublishExchange | ProxyError) -> None:
+            if isinstance(result, ProxyError):
+                done(result)
+                return
+            if packet.qos:
+                self._expect(packet.packet_id, result)
+                self._unreleased += 1
+            else:
+                self._unsent.append(result)
+            done(None)
+
+        self._recorder.begin(packet, level, nonce, begun)
+
+    def passed(self, packet: Publish) -> None:
+        """A message without record is sent now."""
         if packet.qos:
-            self._tokens[packet.packet_id] = token
-        else:
-            self._unacknowledged.append(token)
+            self._expect(packet.packet_id, None)
+
+    def _expect(self, packet_id: int, exchange: PublishExchange | None) -> None:
+        self._expected.setdefault(packet_id, []).append(exchange)
 
     def sent(self) -> None:
         """Record the messages with QoS 0, which have been sent."""
-        tokens, self._unacknowledged = self._unacknowledged, []
-        for token in tokens:
-            self._recorder.complete(token, None, "upstream", self._check)
+        exchanges, self._unsent = self._unsent, []
+        self._unacknowledged += len(exchanges)
+        for each in exchanges:
+            self._recorder.complete(each, None, AckedBy.UPSTREAM, self._unacknowledged_recorded)
+
+    def _unacknowledged_recorded(self, result: str | Failure | None) -> None:
+        self._unacknowledged -= 1
+        if self._recorded(result):
+            self._written()
 
     def responded(self, packet: Acknowledgement, encode: Encode) -> None:
         """Record a message with the broker's PUBACK or PUBREC, then send that."""
+        expected = self._expected.get(packet.packet_id)
+        # Without any it is of a message that an earlier connection sent.
+        exchange = expected.pop(0) if expected else None
+        if not expected:
+            self._expected.pop(packet.packet_id, None)
+        if exchange is not None and exchange.message.qos != _ACKNOWLEDGED_QOS[packet.type]:
+            raise ProtocolViolation(packet=packet.type.name, defect="it acknowledges a message of another QoS")
         waiting = self._waiting[packet.type]
         entry: list[bytes] = []
         waiting.append(entry)
 
-        def done(receipt: object) -> None:
-            if self._recorded(receipt):
-                entry.append(encode(receipt if isinstance(receipt, str) else None))
+        def done(result: str | Failure | None) -> None:
+            if exchange is not None:
+                self._unreleased -= 1
+            if self._recorded(result):
+                entry.append(encode(result if isinstance(result, str) else None))
                 self._send(waiting)
+                self._written()
 
-        if packet.packet_id in self._tokens:
-            self._recorder.complete(self._tokens.pop(packet.packet_id), packet, "upstream", done)
-        else:
-            # Of a message that an earlier connection sent, or one after its PUBREC.
+        if exchange is None:
             done(None)
+        else:
+            self._recorder.complete(exchange, packet, AckedBy.UPSTREAM, done)
 
-    def end(self) -> None:
-        """The session is over: nothing more is sent."""
+    def released(self, packet_id: int) -> None:
+        """The client has sent PUBREL."""
+        self._recorder.release(packet_id)
+
+    def end(self, outcome: ExchangeOutcome) -> None:
+        """The session is over and sends nothing to the client; what it still sends to the broker is recorded."""
         self._ended = True
-        for token in (*self._tokens.values(), *self._unacknowledged):
-            self._recorder.abandon(token)
-        self._tokens.clear()
-        self._unacknowledged.clear()
+        self._recorder.disconnected(outcome)
 
-    def _check(self, receipt: object) -> None:
-        self._recorded(receipt)
-
-    def _recorded(self, receipt: object) -> bool:
+    def _recorded(self, result: str | Failure | None) -> bool:
         if self._ended:
             return False
-        if receipt is None or isinstance(receipt, str):
-            return True
-        self._failed()
-        return False
+        if isinstance(result, Failure):
+            self._failed()
+            return False
+        return True
 
     def _send(self, waiting: deque[list[bytes]]) -> None:
         octets = []

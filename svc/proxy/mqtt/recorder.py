@@ -38,9 +38,10 @@ from svc.notary.publishcheck import PublishClaims
 from svc.notary.receiptcheck import ReceiptClaims, read_disclosures
 from svc.notary.record_bound import SIGNATURES_ROOM, PublishBound
 from svc.proxy.errors import NonceReplayed, NotaryUnavailable, ProxyError, PublishRefused, RecordTooLarge
+from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.records import StoredReceipt
 from svc.strictjson import JsonRefused, loads_object
-from svc.wire.mqtt import Acknowledgement, Properties, Publish, ReasonCode, Version
+from svc.wire.mqtt import Acknowledgement, Properties, Publish, ReasonCode, ReceiveMaximumExceeded, Version
 
 if TYPE_CHECKING:
     from svc.proxy.http.reporter import Reporter
@@ -52,6 +53,8 @@ MAX_SUSPENDED_OCTETS: Final = 16 * 2**20
 #: What an exchange takes in memory besides topic and properties.
 EXCHANGE_OCTETS: Final = 2048
 SUSPENDED_SECONDS: Final = 300.0
+#: Exchanges with QoS 1 and 2 of one connection that are not over: the Receive Maximum of its client.
+MAX_OPEN_EXCHANGES: Final = 256
 
 #: The client's identity and identifier, and the packet identifier.
 _Key = tuple[str, str, int]
@@ -111,7 +114,11 @@ class PublishExchange:
 
 
 class PublishRecords:
-    """What the recorders of one listener share, and the exchanges whose connections have ended."""
+    """
+    What the recorders of one listener share, and the exchanges whose connections have ended.
+
+    ``stored`` is called with each signed record when it is durable, behind those that wait for it.
+    """
 
     def __init__(
         self,
@@ -122,6 +129,8 @@ class PublishRecords:
         *,
         wall: Callable[[], datetime],
         seconds: Callable[[], float],
+        stored: Callable[[StoredReceipt], object] | None = None,
+        released: ReleaseObserver = unobserved,
         max_suspended_octets: int = MAX_SUSPENDED_OCTETS,
     ) -> None:
         self.notarizer = notarizer
@@ -130,6 +139,8 @@ class PublishRecords:
         self.bound = bound
         self.wall = wall
         self._seconds = seconds
+        self._stored = stored
+        self._on_release_point = released
         self._max_suspended_octets = max_suspended_octets
         self._suspended: OrderedDict[_Key, PublishExchange] = OrderedDict()
         self._suspended_octets = 0
@@ -213,13 +224,16 @@ class PublishRecords:
         done = self.notarizer.commit(reservation, recorded)
         done.addCallbacks(self._written, self._failed, callbackArgs=(exchange,), errbackArgs=(exchange,))
 
-    def _written(self, _result: None, exchange: PublishExchange) -> None:
+    def _written(self, record: StoredReceipt | None, exchange: PublishExchange) -> None:
         reservation, exchange.reservation = exchange.reservation, None
         self.metrics.records_written.inc()
         exchange.recorded, exchange.committing = True, False
         if reservation is not None and exchange.level is Level.SIGN_REQUEST:
             exchange.receipt_id = reservation.receipt_id
+        self._on_release_point(ReleasePoint.RECEIPT_COMMITTED)
         self._call_waiting(exchange, exchange.receipt_id)
+        if record is not None and self._stored is not None:
+            self._stored(record)
 
     def _failed(self, failure: Failure, exchange: PublishExchange) -> None:
         client = "" if exchange.reservation is None else exchange.reservation.client
@@ -248,8 +262,9 @@ class PublishRecorder:
     Args:
         owner: the identity of the client as text, for budget, nonces and repetitions.
         client: the client's end of the connection, None without TLS.
-        credentials: those that the connection was accepted with.
+        credentials: returns the newest ones with the SVID of the connection, None where there are none.
         client_id: of the session: that of CONNECT, or the one that the broker assigned.
+        limit: exchanges with QoS 1 and 2 that may be open at once.
     """
 
     def __init__(
@@ -258,10 +273,11 @@ class PublishRecorder:
         *,
         owner: str,
         client: Peer | None,
-        credentials: CredentialSet,
+        credentials: Callable[[], CredentialSet | None],
         tls: TlsFacts | None,
         version: Version,
         client_id: str,
+        limit: int = MAX_OPEN_EXCHANGES,
     ) -> None:
         self._records = records
         self._owner = owner
@@ -270,14 +286,20 @@ class PublishRecorder:
         self._tls = tls
         self._version = version
         self._client_id = client_id
+        self.limit: Final = limit
         #: Exchanges with QoS 1 and 2 that are not over, by packet identifier.
         self._open: dict[int, PublishExchange] = {}
         self._ended = False
 
     @property
     def in_flight(self) -> int:
-        """Exchanges with QoS 1 and 2 that are not over; its user bounds them."""
+        """Exchanges with QoS 1 and 2 that are not over."""
         return len(self._open)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether exchanges of ended connections wait, of which the client could repeat or release one."""
+        return self._records.suspended > 0
 
     def begin(
         self,
@@ -296,6 +318,10 @@ class PublishRecorder:
             done: called with the exchange, which is that of an earlier packet where this one repeats it, or with the
                 refusal. Without a nonce it is called before this method returns, else after a look-up in the store: the
                 client's later packets wait for it. It is not called after :meth:`disconnected`.
+
+        Raises:
+            ReceiveMaximumExceeded: of a client of MQTT 5.0, which must not send so many. Of MQTT 3.1.1, which has no
+                such limit, the oldest exchange is forgotten whose record is durable and that waits for PUBREL.
         """
         records = self._records
         properties = recorded_properties(publish.properties)
@@ -310,16 +336,22 @@ class PublishRecorder:
             body=BodySummary.of(publish.payload),
             nonce=nonce,
         )
-        former = self._former(message, level, dup=publish.dup) if publish.qos else None
-        if former is not None:
-            done(former)
+        credentials, received = self._credentials(), records.wall()
+        if credentials is None or not credentials.valid_at(received):
+            self._refuse(NotaryUnavailable(), done)
             return
+        if publish.qos:
+            former = self._former(message, level, credentials, dup=publish.dup)
+            if former is not None:
+                done(former)
+                return
+            self._make_room()
         octets = publish_octets(publish.topic, properties)
-        bound, signatures = records.bound.of(octets, len(properties)), self._credentials.signature_octets
+        bound, signatures = records.bound.of(octets, len(properties)), credentials.signature_octets
         if not self._fits(octets, len(properties)) or bound.envelope(max(signatures, SIGNATURES_ROOM)) > MAX_ENVELOPE:
             self._refuse(RecordTooLarge(size=octets, limit=MAX_ENVELOPE, signatures=signatures), done)
             return
-        received, memory = records.wall(), octets + EXCHANGE_OCTETS
+        memory = octets + EXCHANGE_OCTETS
 
         def admitted(reservation: Reservation) -> None:
             if self._ended:
@@ -340,7 +372,7 @@ class PublishRecorder:
             else:
                 self._refuse(error, done)
 
-        admission = records.notarizer.admit(level, self._owner, nonce, self._credentials, bound.stored)
+        admission = records.notarizer.admit(level, self._owner, nonce, credentials, bound.stored)
         admission.addCallbacks(admitted, refused)
 
     def complete(
@@ -403,7 +435,18 @@ class PublishRecorder:
         client_id = len(self._client_id.encode("utf-8"))
         return octets <= bound.head and properties <= bound.properties and client_id <= bound.client_id
 
-    def _former(self, message: PublishedMessage, level: Level, *, dup: bool) -> PublishExchange | None:
+    def _make_room(self) -> None:
+        if len(self._open) < self.limit:
+            return
+        if self._version is Version.V5:
+            raise ReceiveMaximumExceeded(limit=self.limit)
+        recorded = next((packet_id for packet_id, each in self._open.items() if each.recorded), None)
+        if recorded is not None:
+            self._open.pop(recorded).over = True
+
+    def _former(
+        self, message: PublishedMessage, level: Level, credentials: CredentialSet, *, dup: bool
+    ) -> PublishExchange | None:
         """
         Return the exchange that a PUBLISH repeats; end one whose packet identifier it uses for another message, or that
         has a lower level than is now demanded.
@@ -420,7 +463,7 @@ class PublishRecorder:
             former.suspended = None
             if former.reservation is not None and not former.committing:
                 former.client, former.tls = self._client, self._tls
-                former.reservation.credentials = self._credentials
+                former.reservation.credentials = credentials
         self._open[message.packet_id] = former
         return former
 

@@ -17,14 +17,19 @@ from enum import Enum, auto
 from typing import Final
 
 from svc.errors import SvcError
+from svc.naming import PROPERTY_NONCE, PROPERTY_PREFIX, PROPERTY_RECEIPT_ID
+from svc.notary.exchange import ExchangeOutcome
+from svc.notary.level import Level
+from svc.notary.publish import is_reserved_property
 from svc.policy.engine import Denied
 from svc.policy.rules import MqttAction
-from svc.proxy.errors import ProxyError, UpstreamMalformed
+from svc.proxy.errors import ProxyError, PublishRefused, UpstreamMalformed
 from svc.proxy.mqtt.assigned_aliases import AssignedAliases
 from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
-from svc.proxy.mqtt.interfaces import MqttLimits, PublishRecorder, SessionEnds, TopicAuthorizer
+from svc.proxy.mqtt.interfaces import MqttLimits, SessionEnds, TopicAuthorizer
 from svc.proxy.mqtt.packets import Framer, skip_run
 from svc.proxy.mqtt.recorded import RecordedMessages
+from svc.proxy.mqtt.recorder import PublishRecorder, publish_nonce
 from svc.proxy.mqtt.subscribing import ClientFilters
 from svc.telemetry.labels import Cause
 from svc.telemetry.metrics import MqttMetrics
@@ -54,11 +59,6 @@ from svc.wire.mqtt import (
 )
 from svc.wire.mqtt.codes import DISCONNECT_REASONS, REASONS, SUBSCRIPTION_REFUSED, Sender
 
-#: User properties of the proxy's own begin so; what others send under such names is removed.
-RESERVED: Final = "svc-"
-#: What a publisher may send with a message, and gets with its acknowledgement.
-NONCE: Final = "svc-nonce"
-RECEIPT_ID: Final = "svc-receipt-id"
 #: Topics with a decision that is remembered, and the octets of the longest one.
 MAX_TOPICS: Final = 1024
 MAX_TOPIC_OCTETS: Final = 1024
@@ -66,7 +66,8 @@ MAX_TOPIC_OCTETS: Final = 1024
 MAX_ALIASES: Final = 64
 
 _V5: Final = Version.V5
-_RESERVED: Final = RESERVED.encode("ascii")
+#: What others send under names of the proxy's own is removed.
+_RESERVED: Final = PROPERTY_PREFIX.encode("ascii")
 _DROPPED: Final = b""
 _NOTHING: Final[frozenset[str]] = frozenset()
 #: The packets of a client that pass before CONNACK; others wait for it.
@@ -77,6 +78,17 @@ _RETURN_CODES: Final = {
     ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: ReturnCode.IDENTIFIER_REJECTED,
 }
 
+
+#: How exchanges end whose connection ends by a cause, where it is not the proxy that ends them.
+_OUTCOMES: Final[dict[Cause, ExchangeOutcome]] = {
+    "client": ExchangeOutcome.CLIENT_ABORTED,
+    "timeout": ExchangeOutcome.TIMEOUT,
+    "idle": ExchangeOutcome.TIMEOUT,
+    "credentials_expired": ExchangeOutcome.CREDENTIALS_EXPIRED,
+    "peer_expired": ExchangeOutcome.CREDENTIALS_EXPIRED,
+}
+#: The Receive Maximum of a broker that sends none.
+_MOST_UNACKNOWLEDGED: Final = 65535
 
 _WithProperties = Publish | Acknowledgement | Connack | Subscribe | Suback | Unsubscribe | Unsuback | Disconnect | Auth
 
@@ -105,8 +117,7 @@ class PassThroughSession:
         metrics: counts messages, and refusals of the broker.
         upstream: what errors call the broker.
         peer_is_proxy: whether the upstream is the proxy of a peer, which handles nonces and receipts.
-        recorder: makes what records the messages of an admitted client, of its CONNECT with the identifier that it has;
-            None without records.
+        recorder: makes the recorder of messages from version and client identifier; None without records.
     """
 
     def __init__(
@@ -118,17 +129,24 @@ class PassThroughSession:
         upstream: str,
         *,
         peer_is_proxy: bool = False,
-        recorder: Callable[[Connect], PublishRecorder] | None = None,
+        recorder: Callable[[Version, str], PublishRecorder] | None = None,
     ) -> None:
         self._ends = ends
         self._authorizer = authorizer
         self._limits = limits
         self._metrics = metrics
         self._upstream_name = upstream
-        self._to_upstream_kept = frozenset({NONCE}) if peer_is_proxy else _NOTHING
-        self._to_client_kept = frozenset({RECEIPT_ID}) if peer_is_proxy else _NOTHING
-        self._make_recorder = recorder
+        self._to_upstream_kept = frozenset({PROPERTY_NONCE}) if peer_is_proxy else _NOTHING
+        self._to_client_kept = frozenset({PROPERTY_RECEIPT_ID}) if peer_is_proxy else _NOTHING
+        self._recorder = recorder
         self._records: RecordedMessages | None = None
+        #: Whether a message was recorded, or could be the repetition of one: every packet is looked at from then on.
+        self._recording = False
+        #: Messages with QoS 1 and 2 before that, which the broker has not acknowledged.
+        self._unacknowledged = 0
+        #: Whether the client is held until a message is admitted; a message that waits for the broker before that.
+        self._admitting = False
+        self._postponed: tuple[Publish, str, Level] | None = None
         self._stage = _CONNECT
         self._from_client = Framer("client", None, limits.packet)
         self._from_upstream = Framer("server", None, limits.packet)
@@ -141,6 +159,8 @@ class PassThroughSession:
         self._ending: tuple[Cause, SvcError | None] | None = None
         #: Encoded topic names to which the client may publish.
         self._topics: set[bytes] = set()
+        #: The levels of topics, while messages are recorded.
+        self._levels: dict[str, Level] = {}
         #: The same of which it may get messages, where these are decided on; see :meth:`_connack`.
         self._delivered: set[bytes] | None = None
         self._client_aliases = AssignedAliases()
@@ -174,7 +194,7 @@ class PassThroughSession:
             return
         # User properties are looked at only where one of their names can be.
         without = _RESERVED if self._v5 and _RESERVED in data else b""
-        if self._stage is _OPEN:
+        if self._stage is _OPEN and not self._recording:
             # Nearly every read ends here.
             position = self._skip_client(data, 0, without)
             if position == len(data):
@@ -191,12 +211,50 @@ class PassThroughSession:
         if self._records is not None:
             self._records.sent()
 
+    def _waits(self, kind: int) -> bool:
+        """Whether a packet of the client waits: for CONNACK, for an admission, or for records."""
+        if self._stage is _CONNACK:
+            return kind not in _BEFORE_CONNACK
+        if self._admitting or self._postponed is not None:
+            return True
+        return kind == PacketType.PUBLISH and self._records is not None and self._records.full
+
+    def _read_on(self) -> None:
+        """Read the client again where nothing holds it any more."""
+        if self._busy or not self._held or self._stage is not _OPEN or self._admitting:
+            return
+        if self._postponed is not None:
+            if self._unacknowledged > 0:
+                return
+            (packet, topic, level), self._postponed = self._postponed, None
+            self._busy = True
+            try:
+                instead = self._record(packet, topic, level)
+            except MqttError as error:
+                self._violated(error)
+                instead = _DROPPED
+            self._forward_late(packet, instead)
+        elif self._records is not None and not self._records.has_room:
+            return
+        if self._stage is _OPEN and not self._admitting:
+            self._hold(held=False)
+            self.client_received(b"")
+
+    def _forward_late(self, packet: Publish, instead: bytes | None) -> None:
+        """Send what the broker gets in place of a packet that has waited."""
+        self._busy = False
+        self._to_upstream.append(encode(packet, self._version, "client") if instead is None else instead)
+        self._flush()
+        if self._records is not None:
+            self._records.sent()
+
     def _skip_client(self, data: bytes, position: int, without: bytes) -> int:
         aliases = self._client_aliases.maximum > 0
         limit = self._from_client.limit
         position, publishes, _acknowledged = skip_run(data, position, self._topics, limit, aliases, without)
         if publishes:
             self._metrics.stored.inc(publishes)
+            self._unacknowledged += publishes
         return position
 
     def _read_client(self, data: bytes, position: int, without: bytes) -> None:
@@ -207,7 +265,7 @@ class PassThroughSession:
                 found = framer.find(data, position)
                 if found is None:
                     break
-                if self._stage is _CONNACK and data[position] >> 4 not in _BEFORE_CONNACK:
+                if (self._recording or self._stage is _CONNACK) and self._waits(data[position] >> 4):
                     self._hold(held=True)
                     break
                 instead = self._client_sent(framer.decode(data, position, *found))
@@ -218,7 +276,7 @@ class PassThroughSession:
                         out.append(instead)
                     start = found[1]
                 position = found[1]
-                if self._stage is _OPEN:
+                if self._stage is _OPEN and not self._recording:
                     position = self._skip_client(data, position, without)
         finally:
             # What came before a packet that is refused passes.
@@ -239,6 +297,8 @@ class PassThroughSession:
             return self._begin(packet)
         elif isinstance(packet, Disconnect):
             self._finish("client")
+        elif self._recording and self._records is not None and packet.type is PacketType.PUBREL:
+            self._records.released(packet.packet_id)
         if isinstance(packet, Acknowledgement | Unsubscribe | Disconnect | Auth):
             return self._passed(packet, "client")
         return None
@@ -341,48 +401,111 @@ class PassThroughSession:
             return self._passed(packet, "server")
         self._from_upstream.open(self._version)
         self._stage = _OPEN
-        if self._make_recorder is not None:
-            client_id = packet.properties.assigned_client_id or self._connect.client_id
-            recorder = self._make_recorder(replace(self._connect, client_id=client_id))
-            self._records = RecordedMessages(recorder, self._answer, lambda: self._finish("record"))
         if packet.session_present:
             # The broker may have subscriptions that were permitted to an earlier connection and would be refused now.
             self._delivered = set()
+        most = self._begin_records(packet)
         if not self._v5:
             return None
         properties = packet.properties
         if properties.server_keep_alive is not None:
             self.keep_alive = properties.server_keep_alive
         properties = self._lowered(_kept(properties, self._to_client_kept))
+        if most < (properties.receive_maximum or _MOST_UNACKNOWLEDGED):
+            properties = properties.replace(receive_maximum=most)
         self._client_aliases.maximum = properties.topic_alias_maximum or 0
         return encode(replace(packet, properties=properties), _V5, "server")
+
+    def _begin_records(self, packet: Connack) -> int:
+        """Begin to record, where that can be necessary; returns the Receive Maximum for the client."""
+        if self._recorder is None:
+            return _MOST_UNACKNOWLEDGED
+        assigned = packet.properties.assigned_client_id
+        recorder = self._recorder(self._version, self._connect.client_id or assigned or "")
+        self._records = RecordedMessages(
+            recorder, self._version, self._answer, self._read_on, lambda: self._finish("record")
+        )
+        self._recording = recorder.may_repeat
+        return recorder.limit
 
     # -- Messages of the client --------------------------------------------------------------------------------------
 
     def _publish(self, packet: Publish) -> bytes | None:
         topic = self._client_aliases.resolve(packet)
+        level = self._levels.get(topic)
         try:
-            self._authorizer.publish(topic)
-            if self._records is not None:
-                nonce = next((value for name, value in packet.properties.user if name == NONCE), None)
-                self._records.begin(replace(packet, topic=topic), nonce)
-        except MqttError:
-            raise
-        except SvcError as error:
-            return self._refuse_publish(packet, topic, error)
-        if self._records is None and packet.topic:
-            _remember(self._topics, topic)
+            if level is None:
+                level = self._authorizer.publish(topic)
+        except Denied as denied:
+            self._ends.refused(denied, "Publish", topic)
+            return self._refuse_publish(packet, denied)
+        if not self._recording:
+            if self._records is None or not level.recorded:
+                if packet.topic:
+                    _remember(self._topics, topic)
+                return self._forward(packet, topic)
+            self._recording = True
+            self._topics.clear()
+        if len(topic) <= MAX_TOPIC_OCTETS:
+            if len(self._levels) >= MAX_TOPICS:
+                self._levels.clear()
+            self._levels[topic] = level
+        return self._record(packet, topic, level)
+
+    def _record(self, packet: Publish, topic: str, level: Level) -> bytes | None:
+        """Return what is sent to the broker now: nothing while the message waits for its admission."""
+        records = self._records
+        if records is None:
+            raise TypeError("messages are recorded from CONNACK on")
+        records.check(packet)
+        if not level.recorded:
+            records.passed(packet)
+            return self._forward(packet, topic)
+        if self._unacknowledged > 0:
+            # Acknowledgements of earlier messages could not be told from that of this one.
+            self._postponed = (packet, topic, level)
+            self._hold(held=True)
+            return _DROPPED
+        try:
+            nonce = publish_nonce(packet.properties)
+        except PublishRefused as error:
+            self._ends.refused(error, "Publish", topic)
+            return self._refuse_publish(packet, error)
+        results: list[ProxyError | None] = []
+
+        def begun(refusal: ProxyError | None) -> None:
+            if self._admitting:
+                self._admitting = False
+                self._busy = True
+                self._forward_late(packet, self._begun(packet, topic, refusal))
+                self._read_on()
+            else:
+                results.append(refusal)
+
+        records.begin(replace(packet, topic=topic), level, nonce, begun)
+        if results:
+            return self._begun(packet, topic, results[0])
+        self._admitting = True
+        self._hold(held=True)
+        return _DROPPED
+
+    def _begun(self, packet: Publish, topic: str, refusal: ProxyError | None) -> bytes | None:
+        # The recorder has reported a refusal of its own.
+        return self._forward(packet, topic) if refusal is None else self._refuse_publish(packet, refusal)
+
+    def _forward(self, packet: Publish, topic: str) -> bytes | None:
         if packet.qos:
             self._metrics.stored.inc()
+            if not self._recording:
+                self._unacknowledged += 1
         if self._client_aliases.passed(packet):
             packet = replace(packet, topic=topic)
             return encode(replace(packet, properties=_kept(packet.properties, self._to_upstream_kept)), _V5, "client")
         return self._passed(packet, "client")
 
-    def _refuse_publish(self, packet: Publish, topic: str, error: SvcError) -> bytes:
+    def _refuse_publish(self, packet: Publish, error: SvcError) -> bytes:
         """MQTT 3.1.1 has no reason code for it: its client is closed."""
         self._client_aliases.refused(packet)
-        self._ends.refused(error, "Publish", topic)
         if not self._v5:
             self.end("policy_deny" if isinstance(error, Denied) else "record", ReasonCode.NOT_AUTHORIZED)
         elif packet.qos:
@@ -429,8 +552,7 @@ class PassThroughSession:
         if not data or self._stage is _ENDED:
             return
         without = _RESERVED if self._v5 and _RESERVED in data else b""
-        # With records each acknowledgement is looked at.
-        if self._records is None and self._stage is _OPEN:
+        if self._stage is _OPEN and not self._recording:
             position = self._skip_upstream(data, 0, without)
             if position == len(data):
                 self._ends.write_client(data)
@@ -444,9 +566,7 @@ class PassThroughSession:
         finally:
             self._busy = False
         self._flush()
-        if self._held and self._stage is _OPEN:
-            self._hold(held=False)
-            self.client_received(b"")
+        self._read_on()
 
     def _skip_upstream(self, data: bytes, position: int, without: bytes) -> int:
         aliases = self._upstream_aliases.maximum > 0
@@ -454,6 +574,7 @@ class PassThroughSession:
         position, _publishes, acknowledged = skip_run(data, position, self._delivered, limit, aliases, without)
         if acknowledged:
             self._metrics.acknowledged.inc(acknowledged)
+            self._unacknowledged -= acknowledged
         return position
 
     def _read_upstream(self, data: bytes, position: int, without: bytes) -> None:
@@ -473,7 +594,7 @@ class PassThroughSession:
                         out.append(instead)
                     start = found[1]
                 position = found[1]
-                if self._records is None and self._stage is _OPEN:
+                if self._stage is _OPEN and not self._recording:
                     position = self._skip_upstream(data, position, without)
         finally:
             if start < position:
@@ -505,7 +626,10 @@ class PassThroughSession:
         if packet.type in (PacketType.PUBACK, PacketType.PUBREC):
             if packet.code < ReasonCode.UNSPECIFIED_ERROR:
                 self._metrics.acknowledged.inc()
-            if self._records is not None:
+            untracked = self._records is None or not self._records.expects(packet.packet_id)
+            if untracked and self._unacknowledged > 0:
+                self._unacknowledged -= 1
+            if self._recording and self._records is not None:
                 passed = self._passed(packet, "server")
                 octets = octets if passed is None else passed
                 self._records.responded(packet, lambda receipt: self._with_receipt(packet, octets, receipt))
@@ -519,7 +643,7 @@ class PassThroughSession:
         if receipt is None or not self._v5 or accepted.request_problem_information == 0:
             return octets
         properties = _kept(packet.properties, _NOTHING)
-        properties = properties.replace(user=(*properties.user, (RECEIPT_ID, receipt)))
+        properties = properties.replace(user=(*properties.user, (PROPERTY_RECEIPT_ID, receipt)))
         longer = encode(replace(packet, properties=properties), _V5, "server")
         most = accepted.maximum_packet_size
         return longer if most is None or len(longer) <= most else octets
@@ -553,6 +677,7 @@ class PassThroughSession:
     def reauthorize(self) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
         self._topics.clear()
+        self._levels.clear()
         if self._delivered is not None:
             self._delivered.clear()
         if self._stage not in (_CONNACK, _OPEN):
@@ -587,7 +712,7 @@ class PassThroughSession:
         self._stage = _ENDED
         self._ending = (cause, error)
         if self._records is not None:
-            self._records.end()
+            self._records.end(_OUTCOMES.get(cause, ExchangeOutcome.SERVER_ABORTED))
         if not self._busy:
             self._flush()
 
@@ -630,7 +755,7 @@ class PassThroughSession:
 def _kept(properties: Properties, names: frozenset[str]) -> Properties:
     """Return properties without reserved user properties other than these; the same object where it has none."""
     user = properties.user
-    left = tuple(pair for pair in user if not pair[0].startswith(RESERVED) or pair[0] in names)
+    left = tuple(pair for pair in user if not is_reserved_property(pair[0]) or pair[0] in names)
     return properties if len(left) == len(user) else properties.replace(user=left)
 
 

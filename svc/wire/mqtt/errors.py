@@ -42,6 +42,13 @@ class QuotaExceeded(MqttError):
     mqtt_reason = ReasonCode.QUOTA_EXCEEDED
 
 
+class ReceiveMaximumExceeded(MqttError):
+    """more than {limit} messages wait for their acknowledgement"""
+
+    reason = "mqtt_receive_maximum_exceeded"
+    mqtt_reason = ReasonCode.RECEIVE_MAXIMUM_EXCEEDED
+
+
 class VersionUnsupported(MqttError):
     """the client uses another protocol than MQTT 3.1.1 or 5.0"""
 

@@ -111,7 +111,7 @@ class RecordRig:
         facts: dict[str, Any] = {
             "owner": OWNER,
             "client": PEER,
-            "credentials": CREDENTIALS,
+            "credentials": lambda: CREDENTIALS,
             "tls": TLS,
             "version": Version.V5,
             "client_id": "meter-1",

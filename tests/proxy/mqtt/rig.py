@@ -8,6 +8,7 @@ from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.python.failure import Failure
 
 from svc.identity import X509Svid
+from svc.notary.level import Level
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, OnRotation, TimeoutSettings
 from svc.proxy.listener import Connection, Listener
@@ -65,7 +66,7 @@ class MqttRig(Rig):
                 self.metrics.mqtt(),
                 "the broker",
                 peer_is_proxy=not inbound,
-                recorder=None if recorder is None else recorder.of,
+                recorder=recorder,
             )
 
         self.mqtt = MqttContext(
@@ -87,6 +88,8 @@ class MqttRig(Rig):
             accepted=observer.upstream_accepted,
             ended=observer.upstream_ended,
             session=session,
+            demanded=Level.NONE if recorder is None else Level.SIGN_REQUEST,
+            maximum=Level.SIGN_REQUEST,
             client_ids=tuple(ClientIdTemplate.parse(each) for each in client_ids),
         )
         self.listener = Listener(self.mqtt, cast(Any, None), lambda known: MqttConnection(self.mqtt, known))

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
 
 from svc.errors import SvcError
+from svc.notary.exchange import ExchangeOutcome
+from svc.notary.level import Level
+from svc.notary.publish import AckedBy
 from svc.policy.engine import Denied
 from svc.policy.rules import MqttAction
-from svc.proxy.mqtt.interfaces import AckedBy, MqttLimits
+from svc.proxy.errors import ProxyError
+from svc.proxy.mqtt.interfaces import MqttLimits
+from svc.proxy.mqtt.recorder import PublishExchange, PublishRecorder, RecordDone
 from svc.proxy.mqtt.session import PassThroughSession
 from svc.telemetry.labels import Cause
 from svc.telemetry.metrics import ProxyMetrics
@@ -27,6 +33,7 @@ from svc.wire.mqtt import (
     Version,
     encode,
 )
+from tests.proxy.rig import BASE
 
 LIMITS = MqttLimits(PacketLimits(packet=64 * 1024), client_id=23, subscriptions=3)
 
@@ -58,6 +65,9 @@ class Authorizer:
         self.topics: set[str] = set()
         self.filters: set[str] = set()
         self.connecting: SvcError | None = None
+        #: Of all topics but these.
+        self.level = Level.NONE
+        self.levels: dict[str, Level] = {}
         self.decisions: list[tuple[MqttAction, str]] = []
 
     def named(self, client_id: str) -> None:
@@ -72,11 +82,12 @@ class Authorizer:
         if self.connecting is not None:
             raise self.connecting
 
-    def publish(self, topic: str) -> None:
+    def publish(self, topic: str) -> Level:
         """Decide on a topic name."""
         self.decisions.append(("Publish", topic))
         if topic in self.topics or topic.startswith("$"):
             raise denied()
+        return self.levels.get(topic, self.level)
 
     def subscribe(self, topic_filter: str) -> None:
         """Decide on a filter."""
@@ -86,38 +97,62 @@ class Authorizer:
 
 
 class Recorder:
-    """Records when the test says so."""
+    """A recorder of messages of the session that records when the test says so."""
 
-    def __init__(self) -> None:
-        self.begun: list[tuple[Publish, str | None]] = []
-        self.completed: list[tuple[object, Acknowledgement | None, AckedBy]] = []
-        self.done: list[Callable[[object], None]] = []
-        self.abandoned: list[object] = []
-        self.refuse: SvcError | None = None
-        self.client_id = ""
+    def __init__(self, limit: int = 100) -> None:
+        self.limit = limit
+        self.may_repeat = False
+        self.client: tuple[Version, str] | None = None
+        self.begun: list[tuple[Publish, Level, str | None]] = []
+        self.completed: list[tuple[Publish, Acknowledgement | None]] = []
+        self.done: list[RecordDone] = []
+        self.released: list[int] = []
+        self.outcome: ExchangeOutcome | None = None
+        self.refuse: ProxyError | None = None
+        #: Admissions that wait for the test; None where messages are admitted at once.
+        self.admissions: list[Callable[[ProxyError | None], None]] | None = None
 
-    def of(self, connect: Connect) -> Recorder:
-        """For one client."""
-        self.client_id = connect.client_id
-        return self
+    def __call__(self, version: Version, client_id: str) -> PublishRecorder:
+        """Begin a session."""
+        self.client = version, client_id
+        return cast(PublishRecorder, self)
 
-    def begin(self, publish: Publish, nonce: str | None) -> object:
-        """Accept a message, or not; its number is the token."""
-        if self.refuse is not None:
-            raise self.refuse
-        self.begun.append((publish, nonce))
-        return len(self.begun)
+    def begin(
+        self,
+        publish: Publish,
+        level: Level,
+        nonce: str | None,
+        done: Callable[[PublishExchange | ProxyError], object],
+    ) -> None:
+        """Admit a message, or not."""
+
+        def admit(refuse: ProxyError | None) -> None:
+            if refuse is None:
+                self.begun.append((publish, level, nonce))
+            message = SimpleNamespace(qos=publish.qos, packet=publish)
+            exchange = PublishExchange(cast(Any, message), level, BASE, None, None, None, 0)
+            done(exchange if refuse is None else refuse)
+
+        if self.admissions is None:
+            admit(self.refuse)
+        else:
+            self.admissions.append(admit)
 
     def complete(
-        self, token: object, response: Acknowledgement | None, acked_by: AckedBy, done: Callable[[object], None]
+        self, exchange: PublishExchange, response: Acknowledgement | None, acked_by: AckedBy, done: RecordDone
     ) -> None:
         """Wait for the test."""
-        self.completed.append((token, response, acked_by))
+        assert acked_by is AckedBy.UPSTREAM
+        self.completed.append((cast(Any, exchange.message).packet, response))
         self.done.append(done)
 
-    def abandon(self, token: object) -> None:
+    def release(self, packet_id: int) -> None:
         """Remember it."""
-        self.abandoned.append(token)
+        self.released.append(packet_id)
+
+    def disconnected(self, outcome: ExchangeOutcome) -> None:
+        """Remember it."""
+        self.outcome = outcome
 
 
 class Pair:
@@ -148,6 +183,8 @@ class Pair:
         self.opened = 0
         self.authorizer = Authorizer()
         self._counted: dict[tuple[str, ...], float] = _counters()
+        if recorder is not None:
+            self.authorizer.level = Level.SIGN_REQUEST
         self.session = PassThroughSession(
             self,
             self.authorizer,
@@ -155,7 +192,7 @@ class Pair:
             _METRICS,
             "the broker",
             peer_is_proxy=peer_is_proxy,
-            recorder=None if recorder is None else recorder.of,
+            recorder=recorder,
         )
 
     # svc.proxy.mqtt.interfaces.SessionEnds

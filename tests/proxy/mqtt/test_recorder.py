@@ -294,7 +294,7 @@ class RepetitionTests(SynchronousTestCase):
     def test_not_acknowledged(self) -> None:
         """A message that was not acknowledged waits for its repetition; the receipt is about the new connection."""
         begun(self.recorder, publish(1), NONCES[0])
-        other = self.reconnected(credentials=RENEWED, tls=None)
+        other = self.reconnected(credentials=lambda: RENEWED, tls=None)
         self.assertEqual((1, 1), (self.rig.records.suspended, self.rig.notarizer.in_flight))
         self.rig.clock.advance(SUSPENDED_SECONDS - 1)
         self.rig.records.sweep(self.rig.clock.seconds())

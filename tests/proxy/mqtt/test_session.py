@@ -7,9 +7,11 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import SvcError
+from svc.notary.exchange import ExchangeOutcome
+from svc.notary.level import Level
 from svc.proxy.errors import NotaryRate, UpstreamUnreachable
 from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
 from svc.proxy.mqtt.session import MAX_ALIASES, MAX_TOPIC_OCTETS, MAX_TOPICS
@@ -656,30 +658,49 @@ class RecordingTests(SynchronousTestCase):
         self.recorder = Recorder()
         self.pair = Pair(recorder=self.recorder).open()
 
-    def publish(self, packet_id: int, qos: Any = 1, **properties: Any) -> Publish:
+    def publish(self, packet_id: int, qos: Any = 1, topic: str = "t", **properties: Any) -> Publish:
         """Publish a message."""
-        message = Publish("t", b"%d" % packet_id, qos, packet_id=packet_id, properties=Properties(**properties))
+        message = Publish(topic, b"%d" % packet_id, qos, packet_id=packet_id, properties=Properties(**properties))
         self.pair.client(message)
         return message
 
+    def begun(self) -> list[int]:
+        """The packet identifiers of messages whose records were admitted."""
+        return [packet.packet_id for packet, _level, _nonce in self.recorder.begun]
+
     def test_receipt(self) -> None:
         """A message is begun with its nonce before it is sent, and its PUBACK waits and has the receipt."""
-        self.publish(1, user=(("svc-nonce", "n"), ("a", "b")))
-        self.assertEqual([(each.packet_id, nonce) for each, nonce in self.recorder.begun], [(1, "n")])
-        [sent] = self.pair.take_upstream()
-        self.assertEqual(sent.properties.user, (("a", "b"),))  # type: ignore[union-attr]
-        self.pair.upstream(puback(1, 0x10, reason_string="none"))
+        nonce = "A" * 21 + "Q"
+        sent = self.publish(1, user=(("svc-nonce", nonce), ("a", "b")))
+        self.assertEqual(self.recorder.begun, [(sent, Level.SIGN_REQUEST, nonce)])
+        [passed] = self.pair.take_upstream()
+        self.assertEqual(passed.properties.user, (("a", "b"),))  # type: ignore[union-attr]
+        answer = puback(1, 0x10, reason_string="none")
+        self.pair.upstream(answer)
         self.assertEqual((self.pair.take_client(), self.pair.session.recording), ([], True))
-        self.assertEqual(self.recorder.completed, [(1, puback(1, 0x10, reason_string="none"), "upstream")])
+        self.assertEqual(self.recorder.completed, [(sent, answer)])
         self.recorder.done[0]("r1")
         expected = puback(1, 0x10, reason_string="none", user=(("svc-receipt-id", "r1"),))
         self.assertEqual((self.pair.take_client(), self.pair.session.recording), ([expected], False))
 
-    def test_client_identifiers(self) -> None:
-        """The recorder gets the identifier that the client has, also where the broker assigned it."""
-        self.assertEqual(self.recorder.client_id, "c")
-        Pair(recorder=self.recorder).open(Connect(""), Connack(properties=Properties(assigned_client_id="given")))
-        self.assertEqual(self.recorder.client_id, "given")
+    def test_whose(self) -> None:
+        """The recorder gets the version and the client identifier, also one that the broker assigned."""
+        for version in VERSIONS:
+            recorder = Recorder()
+            Pair(version, recorder=recorder).open(Connect("c", version))
+            self.assertEqual(recorder.client, (version, "c"))
+        Pair(recorder=recorder).open(Connect(""), Connack(properties=Properties(assigned_client_id="given")))
+        self.assertEqual(recorder.client, (V5, "given"))
+
+    def test_receive_maximum(self) -> None:
+        """A client of MQTT 5.0 may have as many messages on their way as are recorded at once, if the broker agrees."""
+        for given_maximum, expected in ((None, 100), (20, 20), (1000, 100)):
+            pair = Pair(recorder=Recorder())
+            pair.client(Connect("c"))
+            pair.session.upstream_opened()
+            pair.upstream(Connack(properties=Properties(receive_maximum=given_maximum)))
+            [answer] = pair.take_client()
+            self.assertEqual(answer.properties.receive_maximum, expected)  # type: ignore[union-attr]
 
     def test_order_of_each_type(self) -> None:
         """Responses are sent in the order of the broker, each type by itself."""
@@ -697,12 +718,39 @@ class RecordingTests(SynchronousTestCase):
         self.pair.upstream(Acknowledgement(PacketType.PUBCOMP, 3))
         self.assertEqual(self.pair.take_client(), [Acknowledgement(PacketType.PUBCOMP, 3)])
 
+    def test_released(self) -> None:
+        """PUBREL ends an exchange with QoS 2, and passes."""
+        release = Acknowledgement(PacketType.PUBREL, 3)
+        self.publish(3, 2)
+        self.pair.take_upstream()
+        self.pair.client(release)
+        self.assertEqual((self.recorder.released, self.pair.take_upstream()), ([3], [release]))
+
+    def test_released_on_another_connection(self) -> None:
+        """While exchanges of ended connections wait, PUBREL is looked at from the beginning."""
+        self.recorder.may_repeat = True
+        pair = Pair(recorder=self.recorder).open()
+        pair.client(Acknowledgement(PacketType.PUBREL, 3))
+        self.assertEqual(self.recorder.released, [3])
+
     def test_without_acknowledgement(self) -> None:
         """A message with QoS 0 is recorded when it was sent."""
-        self.publish(0, 0)
-        self.assertEqual((len(self.pair.take_upstream()), self.recorder.completed), (1, [(1, None, "upstream")]))
+        sent = self.publish(0, 0)
+        self.assertEqual((len(self.pair.take_upstream()), self.recorder.completed), (1, [(sent, None)]))
         self.recorder.done[0]("r")
         self.assertEqual((self.pair.to_client, self.pair.ended), (b"", None))
+
+    def test_sent_at_the_end(self) -> None:
+        """A message with QoS 0 before DISCONNECT, or before a malformed packet, was sent and is recorded."""
+        for version in VERSIONS:
+            for last in (encode(Disconnect(), version, "client"), bytes((0xF1, 0))):
+                recorder = Recorder()
+                pair = Pair(version, recorder=recorder).open(Connect("c", version))
+                message = Publish("t", b"1")
+                pair.session.client_received(encode(message, version, "client") + last)
+                self.assertIsNotNone(pair.ended)
+                self.assertEqual(pair.take_upstream()[0], message)
+                self.assertEqual(recorder.completed, [(message, None)])
 
     def test_refused_by_the_recorder(self) -> None:
         """The client gets the code of the error, and the broker nothing."""
@@ -711,12 +759,19 @@ class RecordingTests(SynchronousTestCase):
         self.publish(2, 2)
         self.assertEqual(self.pair.take_upstream(), [])
         self.assertEqual(self.pair.take_client(), [puback(1, 0x97), pubrec(2, 0x97)])
-        self.recorder.refuse = SvcError()
-        self.publish(3)
-        self.assertEqual(self.pair.take_client(), [puback(3, 0x80)])
+        # The recorder has reported it.
+        self.assertEqual(self.pair.refusals, [])
         old = Pair(V311, recorder=self.recorder).open()
         old.client(Publish("t", b"", 1, packet_id=1))
         self.assertEqual((old.ended, old.to_upstream), (("record", None), b""))
+
+    def test_malformed_nonce(self) -> None:
+        """A nonce that is none, or two of them, refuse the message."""
+        for names in (("svc-nonce",), ("svc-nonce", "svc-nonce")):
+            self.publish(1, user=tuple((name, "n") for name in names))
+            self.assertEqual(self.pair.take_client(), [puback(1, 0x83)])
+        self.assertEqual((self.pair.take_upstream(), self.recorder.begun), ([], []))
+        self.assertEqual(self.pair.refusals, [("Publish", "t")] * 2)
 
     def test_failed_record(self) -> None:
         """A record that cannot be made ends the session, with and without an acknowledgement."""
@@ -725,17 +780,24 @@ class RecordingTests(SynchronousTestCase):
             self.publish(qos, qos)
             if qos:
                 self.pair.upstream(puback(1))
-            self.recorder.done[0](ValueError("disk"))
+            self.recorder.done[0](Failure(ValueError("disk")))
             self.assertEqual((self.pair.ended, self.pair.to_client), (("record", None), b""))
 
-    def test_abandoned(self) -> None:
-        """Messages without a response are abandoned at the end; a record that is made later sends nothing."""
+    def test_ends(self) -> None:
+        """The recorder is told how the connection ended; a record that is made later sends nothing."""
         self.publish(1)
-        self.publish(2)
         self.pair.upstream(puback(1))
         self.pair.session.client_lost()
         self.recorder.done[0]("r")
-        self.assertEqual((self.recorder.abandoned, self.pair.to_client), ([2], b""))
+        self.assertEqual((self.recorder.outcome, self.pair.to_client), (ExchangeOutcome.CLIENT_ABORTED, b""))
+        for cause, outcome in (
+            ("idle", ExchangeOutcome.TIMEOUT),
+            ("credentials_expired", ExchangeOutcome.CREDENTIALS_EXPIRED),
+            ("drain", ExchangeOutcome.SERVER_ABORTED),
+        ):
+            self.setUp()
+            self.pair.session.end(cause, NOT_AUTHORIZED)  # type: ignore[arg-type]
+            self.assertEqual(self.recorder.outcome, outcome)
 
     def test_identifier_in_use(self) -> None:
         """A second message under an identifier that waits would have no record: it ends the session."""
@@ -743,13 +805,51 @@ class RecordingTests(SynchronousTestCase):
         self.publish(1)
         self.assertEqual((len(self.pair.take_upstream()), self.pair.ended and self.pair.ended[0]), (1, "protocol"))
 
+    def test_repeated(self) -> None:
+        """A message that is repeated on its connection has a PUBACK for each, up to a number of them."""
+        message = self.publish(1)
+        for _ in range(3):
+            self.pair.client(replace(message, dup=True))
+        self.pair.upstream(*[puback(1)] * 4)
+        self.assertEqual(len(self.recorder.completed), 4)
+        for done in self.recorder.done:
+            done("r")
+        self.assertEqual(self.pair.take_client(), [puback(1, user=(("svc-receipt-id", "r"),))] * 4)
+        for _ in range(5):
+            self.assertIsNone(self.pair.ended)
+            self.pair.client(replace(message, dup=True))
+        self.assertEqual(self.pair.ended and self.pair.ended[0], "protocol")
+
+    def test_acknowledged_as_another_qos(self) -> None:
+        """A broker whose acknowledgement is of another type than that of the message ends the session."""
+        for qos, answer in ((1, pubrec(1)), (2, puback(1))):
+            self.setUp()
+            self.publish(1, qos)
+            self.pair.upstream(answer)
+            self.assertEqual((self.pair.ended and self.pair.ended[0], self.recorder.completed), ("upstream", []))
+
     def test_aliases_are_resolved(self) -> None:
         """The record has the topic."""
         properties = Properties(topic_alias_maximum=5)
         pair = Pair(recorder=self.recorder).open(connack=Connack(properties=properties))
         for topic in ("t", ""):
             pair.client(Publish(topic, b"", properties=Properties(topic_alias=1)))
-        self.assertEqual([each.topic for each, _nonce in self.recorder.begun], ["t", "t"])
+        self.assertEqual([each.topic for each, _level, _nonce in self.recorder.begun], ["t", "t"])
+
+    def test_one_decision_for_a_topic(self) -> None:
+        """The level of a topic is remembered until policies change, for a bounded number of topics."""
+        for number in range(1, 4):
+            self.publish(number)
+        self.assertEqual(self.pair.authorizer.decisions, [("Publish", "t")])
+        self.pair.session.reauthorize()
+        self.publish(4)
+        self.assertEqual(len(self.pair.authorizer.decisions), 2)
+        self.recorder.limit = 2 * MAX_TOPICS
+        for number in range(MAX_TOPICS + 1):
+            self.publish(0, 0, f"t{number}")
+        self.assertEqual(len(self.pair.session._levels), 2)
+        self.publish(0, 0, "t" * (MAX_TOPIC_OCTETS + 1))
+        self.assertEqual(len(self.pair.session._levels), 2)
 
     def test_clients_without_user_properties(self) -> None:
         """A client that wants none, or only smaller packets, gets the PUBACK of the broker."""
@@ -761,6 +861,90 @@ class RecordingTests(SynchronousTestCase):
             recorder.done[0]("r" * 22)
             self.assertEqual(pair.take_client(), [puback(1)])
 
+    def test_late_admission(self) -> None:
+        """Until a message is admitted nothing of its client overtakes it, in whatever reads it comes."""
+        for refusal in (None, NotaryRate(retry_after=1, what="too many")):
+            for together in (True, False):
+                self.setUp()
+                self.recorder.admissions = []
+                first, second = (Publish("t", b"", 1, packet_id=number) for number in (1, 2))
+                packets = (first, Acknowledgement(PacketType.PUBREL, 9), second, Pingreq())
+                if together:
+                    self.pair.client(*packets)
+                else:
+                    for each in packets:
+                        self.pair.client(each)
+                self.assertEqual((self.pair.take_upstream(), self.pair.held), ([], True))
+                self.assertEqual((len(self.recorder.admissions), self.recorder.released), (1, []))
+                self.recorder.admissions[0](refusal)
+                self.assertEqual((self.recorder.released, self.pair.held), ([9], True))
+                self.recorder.admissions[1](None)
+                self.assertFalse(self.pair.held)
+                self.assertEqual(self.pair.take_upstream(), list(packets if refusal is None else packets[1:]))
+                self.assertEqual(self.pair.take_client(), [] if refusal is None else [puback(1, 0x97)])
+
+    def test_left_before_admission(self) -> None:
+        """A client that leaves before its message is admitted has sent nothing."""
+        self.recorder.admissions = []
+        self.publish(1)
+        self.pair.session.client_lost()
+        self.assertEqual((self.recorder.outcome, self.pair.to_upstream), (ExchangeOutcome.CLIENT_ABORTED, b""))
+
+    def test_too_many_without_acknowledgement(self) -> None:
+        """A client with so many messages of QoS 0 being recorded is held, until half of them are."""
+        for version in VERSIONS:
+            recorder = Recorder(limit=4)
+            pair = Pair(version, recorder=recorder).open(Connect("c", version))
+            pair.client(*[Publish("t", b"%d" % number) for number in range(6)], Pingreq())
+            self.assertEqual((len(recorder.done), pair.held, len(pair.take_upstream())), (4, True, 4))
+            recorder.done[0]("r")
+            self.assertTrue(pair.held)
+            recorder.done[1]("r")
+            self.assertEqual((len(recorder.done), pair.held), (6, False))
+            self.assertEqual(len(pair.take_upstream()), 3)
+
+    def test_too_many_with_acknowledgement(self) -> None:
+        """MQTT 3.1.1 has no Receive Maximum: its client is held, but for what is no message."""
+        recorder = Recorder(limit=4)
+        pair = Pair(V311, recorder=recorder).open(Connect("c", V311))
+        messages = [Publish("t", b"", 2, packet_id=number) for number in range(1, 7)]
+        pair.client(*messages[:4], Acknowledgement(PacketType.PUBREL, 9), *messages[4:])
+        self.assertEqual((len(recorder.begun), pair.held, recorder.released), (4, True, [9]))
+        pair.upstream(pubrec(1), pubrec(2))
+        self.assertTrue(pair.held)
+        recorder.done[0]("r")
+        recorder.done[1]("r")
+        self.assertEqual((len(recorder.begun), pair.held), (6, False))
+        self.assertEqual(pair.take_client(), [pubrec(1), pubrec(2)])
+
+    def test_topics_without_records(self) -> None:
+        """
+        Until the first message that is recorded all pass as without records; that one waits for what is on its way.
+
+        A client could otherwise have the acknowledgement of a message taken for that of another one.
+        """
+        for version in VERSIONS:
+            recorder = Recorder()
+            pair = Pair(version, recorder=recorder).open(Connect("c", version))
+            pair.authorizer.level, pair.authorizer.levels = Level.WORKLOAD, {"signed": Level.SIGN_REQUEST}
+            plain = [Publish("t", b"", 1, packet_id=number) for number in (1, 2, 3)]
+            signed = Publish("signed", b"", 1, packet_id=3)
+            for each in plain:
+                pair.client(each)
+            pair.upstream(puback(1))
+            pair.client(signed, Pingreq())
+            self.assertEqual((recorder.begun, pair.held, pair.take_upstream()), ([], True, plain))
+            pair.upstream(puback(2))
+            self.assertTrue(pair.held)
+            pair.upstream(puback(3))
+            self.assertEqual((len(recorder.begun), pair.held, pair.take_upstream()), (1, False, [signed, Pingreq()]))
+            self.assertEqual(pair.take_client(), [puback(1), puback(2), puback(3)])
+            pair.client(plain[0])
+            pair.upstream(puback(1), puback(3))
+            self.assertEqual([response for _packet, response in recorder.completed], [puback(3)])
+            # In their order.
+            self.assertEqual(pair.take_client(), [puback(1)])
+
     def test_records_in_any_order(self) -> None:
         """However records end, each response is sent once and in order."""
 
@@ -770,11 +954,9 @@ class RecordingTests(SynchronousTestCase):
             for packet_id in range(1, 5):
                 self.publish(packet_id)
             self.pair.upstream(*(puback(packet_id) for packet_id in range(1, before + 1)))
-            done = set()
             for number in order:
                 if number < before:
                     self.recorder.done[number](f"r{number}")
-                    done.add(number)
             self.pair.upstream(*(puback(packet_id) for packet_id in range(before + 1, 5)))
             for number in range(before, 4):
                 self.recorder.done[number](f"r{number}")
