@@ -502,7 +502,7 @@ def _publish_problem(number: int, listener: ListenerSettings, redaction: Redacti
         return None
     largest = largest_publish(bound)
     if largest < MIN_HEAD:
-        return _too_large(number, "clientID", str(limits.clientID), "fewer octets")
+        return _too_large(number, "clientID", str(limits.clientID), f"fewer octets beside head {format_size(MIN_HEAD)}")
     expected = f"at most {format_size(largest)} beside clientID {limits.clientID}"
     return _too_large(number, "head", format_size(limits.head), expected)
 

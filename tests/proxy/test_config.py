@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.receipt import Redaction
-from svc.notary.record_bound import RecordBound, largest_limit
+from svc.notary.record_bound import PublishBound, RecordBound, largest_limit
 from svc.proxy.config import ProxySettings
 from svc.settings import ConfigInvalid, HostPort, parse
 from svc.wire.http1 import RequestHead, RequestParser
@@ -144,6 +144,28 @@ class FileTests(RuleTestCase):
                 "no clientIDs here: they belong to inbound listeners, whose clients have an identity",
             ),
         )
+
+    def test_records_of_messages(self) -> None:
+        """Inbound MQTT listeners have levels and the octets of a recorded message; what could not fit is refused."""
+        keys = {"protocol": "mqtt", "notarization": "logRequest", "limits": "{head: 60KiB, clientID: 1024}"}
+        settings = parse(whole(listener(**keys)), ProxySettings)
+        (iot,) = settings.listeners
+        self.assertEqual((iot.notarization, iot.notarizes, settings.notarizes), ("logRequest", True, True))
+        self.assertEqual(iot.publish_bound(Redaction()), PublishBound(60 * 1024, 100, 1024))
+        for keys, key, value, expected in (
+            ({"limits": "{head: 128KiB}"}, "head", "'128KiB'", "at most "),
+            ({"limits": "{clientID: 65535, head: 1KiB}"}, "clientID", "'65535'", "fewer octets beside head 1KiB"),
+        ):
+            wrong = whole(listener(protocol="mqtt", **keys))
+            (problem,) = self.assertRaises(ConfigInvalid, parse, wrong, ProxySettings).problems
+            self.assertEqual((f"listeners[0].limits.{key}", value), (problem.key, problem.value))
+            self.assertIn(expected, problem.expected)
+            parse(whole(listener(protocol="mqtt", maxNotarization="workload", **keys)), ProxySettings)
+        for keys, expected in (
+            ({"notarization": "workload"}, "no notarization here: the peer of an outbound listener notarizes"),
+            ({"limits": "{head: 8KiB}"}, "no limits.head here: the peer of an outbound listener notarizes"),
+        ):
+            self.refused(whole(listener(OUTBOUND, protocol="mqtt", **keys)), ("listeners[0]", "a mapping", expected))
 
     def test_artifacts(self) -> None:
         """Artifacts belong to inbound MQTT listeners, and need a notary with its issuer."""

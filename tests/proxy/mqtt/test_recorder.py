@@ -23,8 +23,17 @@ from svc.proxy.mqtt.recorder import (
     PublishRecords,
     publish_nonce,
 )
+from svc.proxy.release_points import ReleasePoint
 from svc.store.errors import StoreUnavailable
-from svc.wire.mqtt import Acknowledgement, PacketType, Properties, QoS, ReasonCode, Version
+from svc.wire.mqtt import (
+    Acknowledgement,
+    PacketType,
+    Properties,
+    QoS,
+    ReasonCode,
+    ReceiveMaximumExceeded,
+    Version,
+)
 from tests.peers.waiting import rounds
 from tests.proxy.mqtt.records import (
     BOUND,
@@ -192,6 +201,63 @@ class RecordTests(SynchronousTestCase):
         self.assertEqual((0, 0), (self.recorder.in_flight, self.rig.notarizer.in_flight))
         self.assertIsInstance(begun(self.recorder, publish(packet_id=8), NONCES[0]), PublishExchange)
         self.assertEqual([], self.rig.stored())
+
+    def test_credentials(self) -> None:
+        """Without credentials that serve the notary, or with such that have ended, no message is admitted."""
+        for found in (None, CREDENTIALS):
+            recorder = self.rig.recorder(credentials=lambda found=found: found)
+            if found is not None:
+                self.rig.clock.advance((CREDENTIALS.close_at - self.rig.now()).total_seconds())
+            self.assertIsInstance(begun(recorder, publish()), NotaryUnavailable)
+        self.assertEqual((0.0, 2.0), self.records_of(self.rig))
+        self.rig.clock.rightNow -= 1
+        self.assertIsInstance(begun(recorder, publish()), PublishExchange)
+
+    def test_open_exchanges(self) -> None:
+        """A client of MQTT 5.0 exceeds its Receive Maximum with one more; what it repeats is no other one."""
+        recorder = self.rig.recorder(limit=2)
+        for packet_id in (1, 2):
+            begun(recorder, publish(2, packet_id))
+        begun(recorder, publish(2, 2, dup=True))
+        self.assertIsInstance(begun(recorder, publish(0)), PublishExchange)
+        error = self.assertRaises(ReceiveMaximumExceeded, begun, recorder, publish(1, 3))
+        self.assertEqual((ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, 2), (error.mqtt_reason, recorder.in_flight))
+        recorder.release(1)
+        self.assertIsInstance(begun(recorder, publish(1, 3)), PublishExchange)
+
+    def test_open_exchanges_of_older_clients(self) -> None:
+        """With MQTT 3.1.1 the oldest message that waits for PUBREL is forgotten, and none without record."""
+        recorder = self.rig.recorder(limit=3, version=Version.V311)
+        first = [begun(recorder, publish(2, packet_id)) for packet_id in (1, 2, 3)]
+        receipts = [completed(recorder, first[number], pubrec(number + 1)) for number in (1, 2)]
+        begun(recorder, publish(2, 4))
+        self.assertEqual(3, recorder.in_flight)
+        self.assertIs(first[0], begun(recorder, publish(2, 1, dup=True)))
+        self.assertEqual(receipts[1], completed(recorder, begun(recorder, publish(2, 3, dup=True)), pubrec(3)))
+        self.assertNotIn(completed(recorder, begun(recorder, publish(2, 2, dup=True)), pubrec(2)), receipts)
+
+    def test_handed_on(self) -> None:
+        """Signed records are handed on when they are durable, after those that wait; others are not."""
+        order: list[object] = []
+        records = PublishRecords(
+            self.rig.notarizer,
+            self.rig.metrics,
+            cast(Any, self.rig.reporter),
+            BOUND,
+            wall=self.rig.now,
+            seconds=self.rig.clock.seconds,
+            stored=lambda record: order.append(record.id),
+            released=order.append,
+        )
+        self.rig.records = records
+        recorder = self.rig.recorder()
+        for level in (SIGN, LOG):
+            exchange = begun(recorder, publish(), level=level)
+            assert isinstance(exchange, PublishExchange)
+            recorder.complete(exchange, puback(), AckedBy.UPSTREAM, lambda _result: order.append("released"))
+        committed = ReleasePoint.RECEIPT_COMMITTED
+        signed = next(each.id for each in self.rig.stored() if each.level == "signRequest")
+        self.assertEqual([committed, "released", signed, committed, "released"], order)
 
     def test_clock_set_back(self) -> None:
         """Nothing ends before it began, whatever the clock says."""

@@ -965,3 +965,59 @@ class RecordingTests(SynchronousTestCase):
             self.assertEqual(found, expected)
 
         check()
+
+    def test_whose_acknowledgement(self) -> None:
+        """
+        Whatever a client sends, each record has the acknowledgement of its own message, and none is released before.
+
+        The broker refuses every second message, and acknowledges in order; identifiers may be in use already.
+        """
+        messages = st.tuples(st.sampled_from(("plain", "signed")), st.integers(0, 2), st.integers(1, 3))
+        steps = st.one_of(messages, st.sampled_from(("broker", "admit", "record", "release")))
+
+        @given(st.lists(steps, max_size=40), st.booleans())
+        def check(steps: list[Any], late: bool) -> None:
+            recorder = Recorder()
+            pair = Pair(recorder=recorder).open()
+            pair.authorizer.level, pair.authorizer.levels = Level.NONE, {"signed": Level.SIGN_REQUEST}
+            recorder.admissions = [] if late else None
+            arrived: list[Publish] = []
+            acknowledged = written = sent = 0
+            for number, step in enumerate(steps):
+                if pair.ended is not None:
+                    break
+                if isinstance(step, tuple):
+                    topic, qos, packet_id = step
+                    message = Publish(topic, b"%d" % number, qos, packet_id=packet_id if qos else 0)
+                    pair.client(message)
+                    sent += 1
+                elif step == "admit" and recorder.admissions:
+                    recorder.admissions.pop(0)(None)
+                elif step == "record" and written < len(recorder.done):
+                    recorder.done[written](f"r{written}")
+                    written += 1
+                elif step == "release":
+                    pair.client(Acknowledgement(PacketType.PUBREL, 1))
+                arrived += [each for each in pair.take_upstream() if isinstance(each, Publish)]
+                if step == "broker" and acknowledged < len(arrived):
+                    each = arrived[acknowledged]
+                    acknowledged += 1
+                    if each.qos:
+                        answer = puback if each.qos == 1 else pubrec
+                        pair.upstream(answer(each.packet_id, 0x83 * (int(each.payload) % 2)))
+                arrived += [each for each in pair.take_upstream() if isinstance(each, Publish)]
+                for message, response in recorder.completed:
+                    self.assertEqual(message.topic, "signed")
+                    if response is not None:
+                        self.assertEqual(response.packet_id, message.packet_id)
+                        self.assertEqual(response.code, 0x83 * (int(message.payload) % 2))
+                        self.assertEqual(response.type is PacketType.PUBACK, message.qos == 1)
+                receipts = [each.properties.user for each in pair.take_client() if isinstance(each, Acknowledgement)]
+                self.assertLessEqual(sum(map(bool, receipts)), written)
+            self.assertEqual([int(each.payload) for each in arrived], sorted(int(each.payload) for each in arrived))
+            # The first of them waits for those before it, the others for their admission.
+            self.assertLessEqual(len(arrived), sent)
+            recorded = [packet for packet, _level, _nonce in recorder.begun]
+            self.assertEqual([each for each in arrived if each.topic == "signed"], recorded[: len(arrived)])
+
+        check()
