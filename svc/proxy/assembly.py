@@ -458,6 +458,7 @@ class Assembly:
             settings.publish_bound(self._notarizer.redaction),
             wall=utc_now,
             seconds=self._reactor.seconds,
+            listener=settings.name,
             stored=None if artifacts is None else artifacts.stored,
             released=self._on_release_point,
         )

@@ -500,10 +500,8 @@ def _publish_problem(number: int, listener: ListenerSettings, redaction: Redacti
     limits, bound = listener.limits, listener.publish_bound(redaction)
     if bound.fits:
         return None
-    largest = largest_publish(bound)
-    if largest < MIN_HEAD:
-        return _too_large(number, "clientID", str(limits.clientID), f"fewer octets beside head {format_size(MIN_HEAD)}")
-    expected = f"at most {format_size(largest)} beside clientID {limits.clientID}"
+    # That of the longest client identifier is above MIN_HEAD.
+    expected = f"at most {format_size(largest_publish(bound))} beside clientID {limits.clientID}"
     return _too_large(number, "head", format_size(limits.head), expected)
 
 

@@ -20,7 +20,7 @@ from svc.policy.engine import Decision, Denied, MatchedRule
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import ReauthorizationSummary
 from svc.proxy.config import ProxySettings
-from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, PolicyDecision
+from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
 from svc.sqlite.kind import Operation
 from svc.store.interface import Entity
 from svc.telemetry.connections import (
@@ -281,6 +281,28 @@ class Reports(ConnectionLog):
                 peer_spiffe_id=summary.peer or None,
                 attributes=_attributes(summary, path=True),
             )
+
+    def message_recorded(self, summary: MessageSummary) -> None:
+        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        emit(
+            self.log,
+            Event.ACCESS_RECORDED,
+            outcome="success" if summary.receipt_id is not None else "failure",
+            user=summary.peer or None,
+            peer_spiffe_id=summary.peer or None,
+            attributes={
+                "listener": summary.listener,
+                "direction": "inbound",
+                "mqtt.topic": summary.topic,
+                "mqtt.qos": summary.qos,
+                "mqtt.reason_code": summary.code,
+                "outcome": summary.outcome.value,
+                "request_octets": summary.octets,
+                "duration_seconds": round(summary.seconds, 6),
+                "level": summary.level.value,
+                "receipt_id": summary.receipt_id,
+            },
+        )
 
     def handshake_failed(self, role: Role, error: HandshakeError, address: str, *, listener: str = "") -> None:
         """See :class:`svc.telemetry.connections.ConnectionLog`; an access attempt at a listener."""

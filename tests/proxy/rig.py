@@ -32,7 +32,7 @@ from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.notary_endpoint import CollectedReceipts, NotaryEndpoint, ReservedPath
 from svc.proxy.http.peer_verification import PeerVerifier, VerifiedEndpoint
-from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, PolicyDecision
+from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Connection
 from svc.proxy.notarizer import Notarizer
@@ -139,6 +139,7 @@ class RecordingReporter:
         self.failures: list[str] = []
         self.details: list[tuple[str, str]] = []
         self.every_exchange = self.recorded_exchanges = True
+        self.messages: list[MessageSummary] = []
         self.summaries: list[ExchangeSummary] = []
         self.connections: list[ConnectionSummary] = []
         self.evictions: list[tuple[str, str]] = []
@@ -185,6 +186,10 @@ class RecordingReporter:
     def connection_ended(self, summary: ConnectionSummary) -> None:
         """Record the summary."""
         self.connections.append(summary)
+
+    def message_recorded(self, summary: MessageSummary) -> None:
+        """Record one."""
+        self.messages.append(summary)
 
     def exchange_ended(self, summary: ExchangeSummary) -> None:
         """Record the summary."""

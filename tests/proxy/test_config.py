@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.receipt import Redaction
-from svc.notary.record_bound import PublishBound, RecordBound, largest_limit
+from svc.notary.record_bound import PublishBound, RecordBound, largest_limit, largest_publish
 from svc.proxy.config import ProxySettings
-from svc.settings import ConfigInvalid, HostPort, parse
+from svc.settings import ConfigInvalid, HostPort, format_size, parse
 from svc.wire.http1 import RequestHead, RequestParser
 
 INBOUND = {
@@ -152,15 +152,17 @@ class FileTests(RuleTestCase):
         (iot,) = settings.listeners
         self.assertEqual((iot.notarization, iot.notarizes, settings.notarizes), ("logRequest", True, True))
         self.assertEqual(iot.publish_bound(Redaction()), PublishBound(60 * 1024, 100, 1024))
-        for keys, key, value, expected in (
-            ({"limits": "{head: 128KiB}"}, "head", "'128KiB'", "at most "),
-            ({"limits": "{clientID: 65535, head: 1KiB}"}, "clientID", "'65535'", "fewer octets beside head 1KiB"),
-        ):
+        for limits, most in (("head: 128KiB", 256), ("head: 8KiB, clientID: 65535", 65535)):
+            keys = {"limits": f"{{{limits}}}"}
             wrong = whole(listener(protocol="mqtt", **keys))
             (problem,) = self.assertRaises(ConfigInvalid, parse, wrong, ProxySettings).problems
-            self.assertEqual((f"listeners[0].limits.{key}", value), (problem.key, problem.value))
-            self.assertIn(expected, problem.expected)
+            self.assertEqual("listeners[0].limits.head", problem.key)
+            largest = largest_publish(PublishBound(2**20, 100, most))
+            self.assertIn(f"at most {format_size(largest)} beside clientID {most}", problem.expected)
+            parse(whole(listener(protocol="mqtt", limits=f"{{head: {largest}B, clientID: {most}}}")), ProxySettings)
             parse(whole(listener(protocol="mqtt", maxNotarization="workload", **keys)), ProxySettings)
+        # Whatever is redacted, some head is accepted.
+        self.assertTrue(PublishBound(1024, 100, 65535, Redaction.of(("x",), query=True)).fits)
         for keys, expected in (
             ({"notarization": "workload"}, "no notarization here: the peer of an outbound listener notarizes"),
             ({"limits": "{head: 8KiB}"}, "no limits.head here: the peer of an outbound listener notarizes"),

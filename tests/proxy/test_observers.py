@@ -15,7 +15,7 @@ from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.policy.engine import Decision, MatchedRule
 from svc.proxy.credential_rotation import CredentialsUnmade
-from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, PolicyDecision
+from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
 from svc.proxy.observers import (
     DRY_RUN_INTERVAL,
     CredentialReports,
@@ -487,6 +487,31 @@ class AuditTests(ReportsTestCase):
                 "receipt_id": "r" * 43,
                 "level": "signRequest",
             },
+        )
+
+    def test_recorded_messages(self) -> None:
+        """A message of MQTT with a record is audited with its topic."""
+        self.reports.configure(settings_of(("web", 1), auditLog="all"))
+        summary = MessageSummary(
+            listener="iot",
+            peer="spiffe://a/b",
+            topic="meters/1",
+            qos=1,
+            octets=4,
+            level=Level.SIGN_REQUEST,
+            seconds=0.5,
+            code=0,
+            receipt_id="r" * 43,
+            outcome=ExchangeOutcome.COMPLETE,
+        )
+        self.reports.message_recorded(summary)
+        self.reports.message_recorded(replace(summary, receipt_id=None))
+        written, lost = self.audited()
+        self.assertIs(written.event, Event.ACCESS_RECORDED)
+        who = {"outcome": "success", "user": "spiffe://a/b", "peer_spiffe_id": "spiffe://a/b"}
+        self.assertEqual((written.fields, lost.fields), (who, {**who, "outcome": "failure"}))
+        self.assertEqual(
+            ("meters/1", 1, 0), tuple(written.attributes[f"mqtt.{name}"] for name in ("topic", "qos", "reason_code"))
         )
 
     def test_lost_records(self) -> None:

@@ -99,6 +99,32 @@ class ConnectionSummary:
     decision: PolicyDecision | None
 
 
+@dataclass(frozen=True, slots=True)
+class MessageSummary:
+    """
+    One message of MQTT with a record, at the end of its exchange.
+
+    Attributes:
+        listener: the name of its listener.
+        peer: the verified identity of the client.
+        octets: of the payload.
+        code: the reason code of the acknowledgement, None where there was none.
+        receipt_id: the identifier of the record, None where it was lost.
+        outcome: how the exchange ended, as in the record.
+    """
+
+    listener: str
+    peer: str
+    topic: str
+    qos: int
+    octets: int
+    level: Level
+    seconds: float
+    code: int | None
+    receipt_id: str | None
+    outcome: ExchangeOutcome
+
+
 class Reporter(Protocol):
     """Receives reports for operators; implemented by the logging module, which connections do not import."""
 
@@ -139,6 +165,9 @@ class Reporter(Protocol):
 
     def connection_ended(self, summary: ConnectionSummary) -> None:
         """A relayed connection is over; called where every exchange is reported."""
+
+    def message_recorded(self, summary: MessageSummary) -> None:
+        """The exchange of a message is over, and its record durable or lost; called where these are reported."""
 
     def exchange_ended(self, summary: ExchangeSummary) -> None:
         """An exchange is over, and its record durable or failed; called once for each that is reported."""

@@ -38,13 +38,13 @@ from svc.notary.publishcheck import PublishClaims
 from svc.notary.receiptcheck import ReceiptClaims, read_disclosures
 from svc.notary.record_bound import SIGNATURES_ROOM, PublishBound
 from svc.proxy.errors import NonceReplayed, NotaryUnavailable, ProxyError, PublishRefused, RecordTooLarge
+from svc.proxy.http.reporter import MessageSummary, Reporter
 from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.records import StoredReceipt
 from svc.strictjson import JsonRefused, loads_object
 from svc.wire.mqtt import Acknowledgement, Properties, Publish, ReasonCode, ReceiveMaximumExceeded, Version
 
 if TYPE_CHECKING:
-    from svc.proxy.http.reporter import Reporter
     from svc.proxy.notarizer import Notarizer, Reservation
     from svc.telemetry.metrics import NotaryMetrics
 
@@ -129,6 +129,7 @@ class PublishRecords:
         *,
         wall: Callable[[], datetime],
         seconds: Callable[[], float],
+        listener: str = "",
         stored: Callable[[StoredReceipt], object] | None = None,
         released: ReleaseObserver = unobserved,
         max_suspended_octets: int = MAX_SUSPENDED_OCTETS,
@@ -139,6 +140,7 @@ class PublishRecords:
         self.bound = bound
         self.wall = wall
         self._seconds = seconds
+        self._listener = listener
         self._stored = stored
         self._on_release_point = released
         self._max_suspended_octets = max_suspended_octets
@@ -222,9 +224,13 @@ class PublishRecords:
             outcome=outcome,
         )
         done = self.notarizer.commit(reservation, recorded)
-        done.addCallbacks(self._written, self._failed, callbackArgs=(exchange,), errbackArgs=(exchange,))
+        done.addCallbacks(
+            self._written, self._failed, callbackArgs=(exchange, recorded), errbackArgs=(exchange, recorded)
+        )
 
-    def _written(self, record: StoredReceipt | None, exchange: PublishExchange) -> None:
+    def _written(self, record: StoredReceipt | None, exchange: PublishExchange, recorded: RecordedPublish) -> None:
+        if self.reporter.recorded_exchanges:
+            self._report(exchange, recorded)
         reservation, exchange.reservation = exchange.reservation, None
         self.metrics.records_written.inc()
         exchange.recorded, exchange.committing = True, False
@@ -235,7 +241,9 @@ class PublishRecords:
         if record is not None and self._stored is not None:
             self._stored(record)
 
-    def _failed(self, failure: Failure, exchange: PublishExchange) -> None:
+    def _failed(self, failure: Failure, exchange: PublishExchange, recorded: RecordedPublish) -> None:
+        if self.reporter.recorded_exchanges:
+            self._report(exchange, recorded)
         client = "" if exchange.reservation is None else exchange.reservation.client
         exchange.reservation, exchange.committing, exchange.over = None, False, True
         self.metrics.records_failed.inc()
@@ -245,6 +253,23 @@ class PublishRecords:
             reason, what = error.reason, f"{what}: {error}"
         self.reporter.exchange_failed(reason, client, what)
         self._call_waiting(exchange, failure)
+
+    def _report(self, exchange: PublishExchange, recorded: RecordedPublish) -> None:
+        message, answer, reservation = recorded.message, recorded.acknowledgement, exchange.reservation
+        self.reporter.message_recorded(
+            MessageSummary(
+                listener=self._listener,
+                peer="" if reservation is None else reservation.client,
+                topic=message.topic,
+                qos=message.qos,
+                octets=message.body.size,
+                level=recorded.level,
+                seconds=(recorded.completed - recorded.received).total_seconds(),
+                code=None if answer is None else int(answer.code),
+                receipt_id=None if reservation is None else reservation.receipt_id,
+                outcome=recorded.outcome,
+            )
+        )
 
     def _call_waiting(self, exchange: PublishExchange, result: str | Failure | None) -> None:
         waiting, exchange.waiting = exchange.waiting, []

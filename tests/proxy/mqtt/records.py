@@ -22,6 +22,7 @@ from svc.notary.receipt import Redaction
 from svc.notary.receiptcheck import ReceiptClaims
 from svc.notary.record_bound import PublishBound
 from svc.proxy.errors import ProxyError
+from svc.proxy.http.reporter import MessageSummary
 from svc.proxy.mqtt.recorder import PublishExchange, PublishRecorder, PublishRecords
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.record_budget import Allowance, RecordBudget
@@ -48,10 +49,16 @@ class Refusals:
 
     def __init__(self) -> None:
         self.failed: list[tuple[str, str, str]] = []
+        self.recorded_exchanges = True
+        self.messages: list[MessageSummary] = []
 
     def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
         """Record one."""
         self.failed.append((reason, peer, detail))
+
+    def message_recorded(self, summary: MessageSummary) -> None:
+        """Record one."""
+        self.messages.append(summary)
 
 
 class LookupStore(MemoryStore):

@@ -236,6 +236,23 @@ class RecordTests(SynchronousTestCase):
         self.assertEqual(receipts[1], completed(recorder, begun(recorder, publish(2, 3, dup=True)), pubrec(3)))
         self.assertNotIn(completed(recorder, begun(recorder, publish(2, 2, dup=True)), pubrec(2)), receipts)
 
+    def test_reported(self) -> None:
+        """Each record is reported once where records are audited, with what became of it."""
+        completed(self.recorder, begun(self.recorder, publish()), puback(code=0x10))
+        self.rig.store.failure = StoreUnavailable(path="notary.db", what="disk full")
+        begun(self.recorder, publish(2), level=LOG)
+        self.recorder.disconnected(ExchangeOutcome.SERVER_ABORTED)
+        self.rig.records.close()
+        written, lost = self.rig.reporter.messages
+        self.assertEqual((self.rig.stored()[0].id, 0x10, 1), (written.receipt_id, written.code, written.qos))
+        self.assertEqual((OWNER, "meters/1/power", 4), (written.peer, written.topic, written.octets))
+        self.assertEqual((None, None, LOG), (lost.receipt_id, lost.code, lost.level))
+        self.assertEqual(ExchangeOutcome.SERVER_ABORTED, lost.outcome)
+        self.rig.store.failure = None
+        self.rig.reporter.recorded_exchanges = False
+        completed(other := self.rig.recorder(), begun(other, publish()), puback())
+        self.assertEqual(2, len(self.rig.reporter.messages))
+
     def test_handed_on(self) -> None:
         """Signed records are handed on when they are durable, after those that wait; others are not."""
         order: list[object] = []
