@@ -276,6 +276,21 @@ class LevelTests(_Case):
         """Records of messages."""
         return self.world.proxy.metric("svc_proxy_notary_records_total", result="success", protocol="mqtt")
 
+    def test_shown_to_operators(self) -> None:
+        """Each recorded message is audited with its receipt, and the status has the levels of the listeners."""
+        receipt_id = receipt_of(self.publish(self.client("audited"), "audited", 2))
+
+        def audited() -> list[dict[str, Any]]:
+            found = [each["attributes"] for each in self.world.proxy.records("svc.proxy.access.recorded")]
+            return [each for each in found if each["mqtt.topic"] == "audited"]
+
+        [record] = eventually(audited, what="an audit record")
+        expected = {"listener": "signRequest", "mqtt.qos": 2, "mqtt.reason_code": 0, "receipt_id": receipt_id}
+        self.assertEqual({name: record[name] for name in expected}, expected)
+        listeners = self.world.proxy.page("/status")[1]["listeners"]
+        self.assertEqual({each["name"]: each["level"] for each in listeners}, {each: each for each in LEVELS})
+        self.assertEqual({each["maxLevel"] for each in listeners}, {"signRequest"})
+
     def test_verified_at_the_broker(self) -> None:
         """``svc curl`` at the broker verifies the statement, and the receipts of this listener's messages alone."""
         flags = ("--print-workload", "--print-receipt", "--verify")

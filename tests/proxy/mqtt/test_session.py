@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
@@ -40,6 +40,8 @@ from svc.wire.mqtt import (
     Will,
     encode,
 )
+from svc.wire.mqtt.codes import REASONS
+from tests.peers.waiting import rounds
 from tests.proxy.mqtt.sessions import LIMITS, Pair, Recorder, denied
 from tests.wire.mqtt import packets
 
@@ -970,12 +972,14 @@ class RecordingTests(SynchronousTestCase):
         """
         Whatever a client sends, each record has the acknowledgement of its own message, and none is released before.
 
-        The broker refuses every second message, and acknowledges in order; identifiers may be in use already.
+        The broker acknowledges in order, messages with different reasons; identifiers may be in use already.
         """
-        messages = st.tuples(st.sampled_from(("plain", "signed")), st.integers(0, 2), st.integers(1, 3))
+        codes = [int(code) for code in REASONS[PacketType.PUBACK]]
+        messages = st.tuples(st.sampled_from(("plain", "signed")), st.sampled_from((1, 1, 2, 0)), st.integers(1, 2))
         steps = st.one_of(messages, st.sampled_from(("broker", "admit", "record", "release")))
 
-        @given(st.lists(steps, max_size=40), st.booleans())
+        @settings(max_examples=rounds(200, 2000))
+        @given(st.lists(steps, min_size=4, max_size=40), st.booleans())
         def check(steps: list[Any], late: bool) -> None:
             recorder = Recorder()
             pair = Pair(recorder=recorder).open()
@@ -983,7 +987,7 @@ class RecordingTests(SynchronousTestCase):
             recorder.admissions = [] if late else None
             arrived: list[Publish] = []
             acknowledged = written = sent = 0
-            for number, step in enumerate(steps):
+            for number, step in enumerate((("plain", 1, 1), ("plain", 2, 2), *steps)):
                 if pair.ended is not None:
                     break
                 if isinstance(step, tuple):
@@ -1004,13 +1008,13 @@ class RecordingTests(SynchronousTestCase):
                     acknowledged += 1
                     if each.qos:
                         answer = puback if each.qos == 1 else pubrec
-                        pair.upstream(answer(each.packet_id, 0x83 * (int(each.payload) % 2)))
+                        pair.upstream(answer(each.packet_id, codes[int(each.payload) % len(codes)]))
                 arrived += [each for each in pair.take_upstream() if isinstance(each, Publish)]
                 for message, response in recorder.completed:
                     self.assertEqual(message.topic, "signed")
                     if response is not None:
                         self.assertEqual(response.packet_id, message.packet_id)
-                        self.assertEqual(response.code, 0x83 * (int(message.payload) % 2))
+                        self.assertEqual(response.code, codes[int(message.payload) % len(codes)])
                         self.assertEqual(response.type is PacketType.PUBACK, message.qos == 1)
                 receipts = [each.properties.user for each in pair.take_client() if isinstance(each, Acknowledgement)]
                 self.assertLessEqual(sum(map(bool, receipts)), written)
