@@ -28,7 +28,7 @@ from svc.quickstart.processes import Running, answers_tcp, answers_unix, free_po
 
 LEVELS: Final = ("none", "workload", "logRequest", "signRequest")
 #: Those of messages through an MQTT listener.
-MQTT_LEVELS: Final = ("none",)
+MQTT_LEVELS: Final = ("none", "logRequest", "signRequest")
 _BIN: Final = Path(sys.executable).parent
 START_SECONDS: Final = 30.0
 
