@@ -59,6 +59,7 @@ BUNDLE_ARCHIVE_FILE: Final = "bundle-archive.json"
 # Files of the proxy.
 DEFAULT_PROXY_CONFIG: Final = "/etc/svc/proxy.yaml"
 DEFAULT_NOTARY_DATABASE: Final = "/var/lib/svc/notary.db"
+DEFAULT_MQTT_BUFFER: Final = "/var/lib/svc/mqtt-buffer.db"
 
 # Default ports.
 PORT_PROXY_METRICS: Final = 9092

@@ -56,9 +56,15 @@ from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.mqtt.artifact_reports import ArtifactReports
 from svc.proxy.mqtt.artifacts import ArtifactPublisher, ArtifactPublishers
+from svc.proxy.mqtt.buffer.keys import BufferKeys
+from svc.proxy.mqtt.buffer.store import MessageBuffer
+from svc.proxy.mqtt.buffer_reports import BufferReports
+from svc.proxy.mqtt.buffered_session import BufferedMqttSession
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.connection import MqttConnection
 from svc.proxy.mqtt.context import MqttContext
+from svc.proxy.mqtt.forwarders import ForwardingListener, StoreAndForward
+from svc.proxy.mqtt.forwarding import ForwarderLimits
 from svc.proxy.mqtt.interfaces import MqttLimits, MqttSession
 from svc.proxy.mqtt.recorder import PublishRecords
 from svc.proxy.mqtt.session import PassThroughSession
@@ -167,6 +173,7 @@ class Assembly:
         )
         self._publishers = ArtifactPublishers()
         self._artifact_reports: ArtifactReports | None = None
+        self._stored = self._make_stored() if settings.buffers else None
         #: Post-quantum roots for the verification of peers, once a listener demands it.
         self._pq_roots: PqBundleSource | None = None
         self._rotation = self._make_rotation()
@@ -193,6 +200,7 @@ class Assembly:
             rotation=self._rotation,
             notarizer=self._notarizer,
             collector=self._collector,
+            stored=self._stored,
             listeners=ListenerGroup(self._listener, self._reauthorization),
             settings=settings,
             load=self._load_settings,
@@ -255,6 +263,25 @@ class Assembly:
             Allowance(notary.receiptsPerSecond, notary.receiptsBurst),
             Allowance(notary.recordOctetsPerSecond, notary.recordOctetsBurst),
             self._reactor.seconds,
+        )
+
+    def _make_stored(self) -> StoreAndForward:
+        settings = self._settings.mqttBuffer
+        reports = BufferReports(self._metrics.mqtt(), self._health, settings.path, self._reactor)
+        return StoreAndForward(
+            lambda: MessageBuffer(
+                settings.path,
+                reactor=self._reactor,
+                keys=BufferKeys.read(settings.keys),
+                observer=reports,
+                limits=settings.limits,
+                reserve_size=settings.reserve,
+            ),
+            ForwarderLimits(when_full=settings.whenFull),
+            reports,
+            clock=self._reactor,
+            wall=time.time,
+            random=secrets.SystemRandom().random,
         )
 
     def _make_notarizer(self) -> Notarizer:
@@ -420,7 +447,11 @@ class Assembly:
             PacketLimits(packet=limits.packet, filters=limits.subscriptions), limits.clientID, limits.subscriptions
         )
 
+        forwarding = self._forwarding(settings, session_limits.packet)
+
         def session(connection: MqttConnection) -> MqttSession:
+            if self._stored is not None and forwarding is not None:
+                return self._buffered_session(self._stored, connection, session_limits, settings)
             return PassThroughSession(
                 connection,
                 connection,
@@ -431,6 +462,7 @@ class Assembly:
                 recorder=None if records is None else partial(connection.recorder, records),
             )
 
+        inbound = settings.direction == "inbound"
         artifacts = self._artifact_publisher(settings, observer)
         records = self._publish_records(settings, artifacts)
         context = MqttContext(
@@ -439,10 +471,13 @@ class Assembly:
             session=session,
             client_ids=tuple(ClientIdTemplate.parse(each) for each in settings.clientIDs),
             demanded=Level.parse(settings.notarization),
-            maximum=Level.NONE if settings.direction == "outbound" else Level.parse(settings.maxNotarization),
+            maximum=Level.parse(settings.maxNotarization) if settings.ack == "upstream" and inbound else Level.NONE,
             records=records,
             artifacts=artifacts,
+            forwarding=forwarding,
         )
+        if forwarding is not None:
+            forwarding.context = context
         endpoint = self._server_endpoint(settings, observer, (context.evictions.evict_unpermitted,))
         return Listener(context, endpoint, lambda connections: MqttConnection(context, connections))
 
@@ -461,6 +496,25 @@ class Assembly:
             listener=settings.name,
             stored=None if artifacts is None else artifacts.stored,
             released=self._on_release_point,
+        )
+
+    def _forwarding(self, settings: ListenerSettings, packets: PacketLimits) -> ForwardingListener | None:
+        if settings.ack != "middleware" or self._stored is None:
+            return None
+        return ForwardingListener(self._stored, packets, settings.ackUpstream)
+
+    def _buffered_session(
+        self, stored: StoreAndForward, connection: MqttConnection, limits: MqttLimits, settings: ListenerSettings
+    ) -> BufferedMqttSession:
+        return BufferedMqttSession(
+            connection,
+            connection,
+            limits,
+            _upstream_name(settings),
+            lambda session, connect: stored.attach(session, connect, connection),
+            lambda: f"svc-{secrets.token_hex(8)}",
+            receive_maximum=stored.limits.receive_maximum,
+            peer_is_proxy=settings.direction == "outbound",
         )
 
     def _artifact_publisher(self, settings: ListenerSettings, observer: ListenerObserver) -> ArtifactPublisher | None:

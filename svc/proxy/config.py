@@ -32,6 +32,7 @@ from svc.process.values import (
     parse_upstream,
 )
 from svc.proxy.mqtt.artifact_settings import ArtifactSettings
+from svc.proxy.mqtt.buffer_settings import BufferSettings
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.settings import (
     ADDRESS_PATTERN,
@@ -45,7 +46,7 @@ from svc.settings import (
     text_format,
 )
 from svc.store.postgresql.address import DatabaseAddress
-from svc.wire.mqtt import DEFAULT_MAX_PACKET, PacketLimits
+from svc.wire.mqtt import DEFAULT_MAX_PACKET, PacketLimits, filter_defect, split_shared
 from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS
 
 #: Replaces values of labels and annotations that are not shown.
@@ -62,7 +63,7 @@ _HTTP_KEYS: Final = {
 #: Those of listeners that record.
 _RECORD_KEYS: Final = {"": ("notarization", "maxNotarization"), "limits.": ("head",), "timeouts.": ()}
 _MQTT_KEYS: Final = {
-    "": ("clientIDs", "artifacts"),
+    "": ("clientIDs", "artifacts", "ack", "ackUpstream"),
     "limits.": ("packet", "clientID", "subscriptions"),
     "timeouts.": (),
 }
@@ -104,6 +105,12 @@ def _client_id(value: str) -> str:
     return value
 
 
+def _topic_filter(value: str) -> str:
+    if filter_defect(value) or split_shared(value) is not None:
+        raise ValueError("a topic filter of MQTT, such as alarm/#")
+    return value
+
+
 PqIssuerText = Annotated[
     str,
     AfterValidator(_pq_issuer),
@@ -115,6 +122,7 @@ HostText = Annotated[
     text_format("host, or `host:port`", r"^(\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})(:[1-9][0-9]{0,4})?$"),
 ]
 ClientIdText = Annotated[str, AfterValidator(_client_id), text_format("pattern", "^.+$")]
+FilterText = Annotated[str, AfterValidator(_topic_filter), text_format("topic filter", "^.+$")]
 DatabaseText = Annotated[str, AfterValidator(_database), text_format("URL", "^postgresql://.+$")]
 
 
@@ -358,6 +366,13 @@ class ListenerSettings(Settings):
     artifacts: ArtifactSettings | None = None
     """Publish the workload statement on the broker, and the receipts of messages, see
     [artifacts](mqtt-proxy.md#artifacts); `{}` for all defaults. *Together*: `protocol: mqtt` inbound only."""
+    ack: Literal["upstream", "middleware"] = "upstream"
+    """Who acknowledges messages. `upstream`: the broker; the proxy keeps nothing. `middleware`: the proxy, when they
+    are durable in its buffer, also while the broker is away, see
+    [store and forward](mqtt-proxy.md#store-and-forward). *Together*: `protocol: mqtt` only."""
+    ackUpstream: Annotated[Items[FilterText], Field(max_length=64)] = ()
+    """Topics of which the client gets the acknowledgement of the broker all the same, with its reason code; messages to
+    them are stored and forwarded, too. *Together*: `ack: middleware` only."""
     keyExchange: Literal["default", "require"] = "default"
     """`default` prefers hybrid groups (X25519MLKEM768, SecP256r1MLKEM768, SecP384r1MLKEM1024) and accepts X25519, P-256
     and P-384; `require` accepts hybrid groups only."""
@@ -402,7 +417,9 @@ class ListenerSettings(Settings):
     @property
     def notarizes(self) -> bool:
         """Whether its requests can be notarized, or its messages be recorded."""
-        if self.protocol == "mqtt" and _RANKS[self.maxNotarization] < _RANKS["logRequest"]:
+        if self.protocol == "mqtt" and (
+            self.ack == "middleware" or _RANKS[self.maxNotarization] < _RANKS["logRequest"]
+        ):
             return False
         return self.direction == "inbound" and self.protocol != "tcp"
 
@@ -438,6 +455,10 @@ class ListenerSettings(Settings):
             raise ValueError("no limits.head here: the peer of an outbound listener notarizes")
         if self.artifacts is not None and self.direction == "outbound":
             raise ValueError("no artifacts here: they belong to inbound listeners, whose upstream is the own broker")
+        if self.ack == "middleware" and (key := self._given(_RECORD_KEYS)):
+            raise ValueError(f"no {key} here: a listener with ack: middleware makes no records")
+        if self.ackUpstream and self.ack != "middleware":
+            raise ValueError("ack: middleware beside ackUpstream: without it the broker acknowledges everything")
         return self
 
     def _given(self, keys: dict[str, tuple[str, ...]]) -> str:
@@ -558,6 +579,8 @@ class ProxySettings(Settings):
     `collectReceipts` name is used."""
     workload: WorkloadSettings = WorkloadSettings()
     """The workload facts in the statement, beside the identity."""
+    mqttBuffer: BufferSettings = BufferSettings()
+    """Where listeners with `ack: middleware` store messages. *Together*: with such a listener only."""
     policy: PolicySettings = PolicySettings()
     """Which clients of inbound listeners are admitted."""
     listeners: Annotated[Items[ListenerSettings], AfterValidator(_not_empty), Field(json_schema_extra={"minItems": 1})]
@@ -572,6 +595,25 @@ class ProxySettings(Settings):
     def stores(self) -> bool:
         """Whether there is a notary database: for the own notary, or for the receipts of peers."""
         return self.notarizes or any(each.collectReceipts for each in self.listeners)
+
+    @property
+    def buffers(self) -> bool:
+        """Whether there is a buffer of MQTT messages."""
+        return any(each.ack == "middleware" for each in self.listeners)
+
+    @model_validator(mode="after")
+    def _buffer(self) -> Self:
+        if "mqttBuffer" in self.model_fields_set and not self.buffers:
+            raise ValueError("a listener with ack: middleware beside mqttBuffer, which nothing else uses")
+        for listener in self.listeners:
+            if listener.ack == "middleware" and listener.limits.packet > self.mqttBuffer.sessionBytes:
+                raise ValueError(
+                    f"mqttBuffer.sessionBytes of at least {format_size(listener.limits.packet)}, the limits.packet of"
+                    f" {listener.name}"
+                )
+        if self.buffers and self.stores and self.mqttBuffer.path == self.notary.path:
+            raise ValueError(f"mqttBuffer.path and notary.path that differ; both are {self.notary.path}")
+        return self
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:

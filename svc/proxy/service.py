@@ -33,10 +33,12 @@ from svc.process.lifecycle import (
 from svc.proxy.config import ProxySettings
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
+from svc.proxy.mqtt.forwarders import StoreAndForward
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import NotaryStoreReports, Reports
 from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.reload import RestartNeeded, plan_reload
+from svc.sqlite.errors import JournalStuck
 from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
 from svc.telemetry.events import Event
@@ -77,6 +79,7 @@ class ProxyService(Service):
         rotation: CredentialRotation,
         notarizer: Notarizer,
         collector: ReceiptCollector,
+        stored: StoreAndForward | None,
         listeners: ListenerGroup,
         settings: ProxySettings,
         load: Callable[[], ProxySettings],
@@ -96,6 +99,7 @@ class ProxyService(Service):
         self._rotation = rotation
         self._notarizer = notarizer
         self._collector = collector
+        self._stored = stored
         self.listeners = listeners
         self.servers = servers
         self._health = health
@@ -149,6 +153,8 @@ class ProxyService(Service):
         self.servers.startService()
         if self._stores:
             self._open_notary()
+        if self._stored is not None:
+            await self._stored.open()
         self._rotation.subscribe(self._credentials_changed)
         self._source.startService()
         self._health.fails("credentials", "starting", "no SVID has arrived yet")
@@ -161,6 +167,8 @@ class ProxyService(Service):
         except ProxyEnding:
             # The drain was requested before anything was open.
             return
+        if self._stored is not None:
+            self._stored.report_absent()
         self._serving = True
         self._sweeping.start(SWEEP_EVERY, now=False)
         self._check_listeners()
@@ -265,6 +273,8 @@ class ProxyService(Service):
                 raise RestartNeeded(keys=keys)
             if settings.stores and not self._stores:
                 raise RestartNeeded(keys="listeners, to the first one with collectReceipts")
+            if settings.buffers and self._stored is None:
+                raise RestartNeeded(keys="listeners, to the first one with ack: middleware")
             plan = plan_reload(self.settings, settings)
             await self.listeners.apply(plan, self.settings, settings)
         except SvcError as error:
@@ -338,6 +348,7 @@ class ProxyService(Service):
             lambda: stop_if_running(self._rotation),
             lambda: stop_if_running(self._source),
             lambda: stop_if_running(self._retention),
+            lambda: Deferred.fromCoroutine(self._close_buffer()),
             lambda: Deferred.fromCoroutine(self._close_store()),
             self._reports.close,
             lambda: stop_if_running(self.servers),
@@ -355,6 +366,14 @@ class ProxyService(Service):
             self._fatal()
         else:
             self._store_reports.closed()
+
+    async def _close_buffer(self) -> None:
+        if self._stored is not None:
+            try:
+                await self._stored.close()
+            except JournalStuck:
+                # It is reported. What was acknowledged is durable, but the end was not in order.
+                self._fatal()
 
     def _stop_sweeping(self) -> None:
         if self._sweeping.running:

@@ -170,6 +170,77 @@ class Event(Enum):
         "the upstream broker refuses artifacts",
     )
     ARTIFACTS_DROPPED = ("svc.proxy.artifacts.dropped", _OPERATIONAL, _WARN, "failure", "receipts are not published")
+    BUFFER_OPENED = ("svc.proxy.buffer.opened", _OPERATIONAL, _INFO, "success", "buffer of MQTT messages opened")
+    BUFFER_CLOSED = ("svc.proxy.buffer.closed", _OPERATIONAL, _INFO, "success", "buffer of MQTT messages closed")
+    BUFFER_FAILED = ("svc.proxy.buffer.failed", _OPERATIONAL, _ERROR, "failure", "buffer of MQTT messages failed")
+    BUFFER_REFUSES = (
+        "svc.proxy.buffer.refuses",
+        _OPERATIONAL,
+        _ERROR,
+        "failure",
+        "the buffer cannot store, messages are refused",
+    )
+    BUFFER_ACCEPTS = ("svc.proxy.buffer.accepts", _OPERATIONAL, _INFO, "success", "the buffer stores messages again")
+    BUFFER_LEFT_BEHIND = (
+        "svc.proxy.buffer.left_behind",
+        _OPERATIONAL,
+        _ERROR,
+        "failure",
+        "stopped before everything in the buffer was durable",
+    )
+    BUFFER_DAMAGED = ("svc.proxy.buffer.damaged", _OPERATIONAL, _ERROR, "failure", "buffer of MQTT messages is damaged")
+    BUFFER_SET_ASIDE = (
+        "svc.proxy.buffer.set_aside",
+        _AUDIT,
+        _ERROR,
+        "failure",
+        "damaged buffer of MQTT messages quarantined",
+    )
+    BUFFER_LIES_ASIDE = (
+        "svc.proxy.buffer.lies_aside",
+        _OPERATIONAL,
+        _WARN,
+        "unknown",
+        "older messages are in quarantined buffers",
+    )
+    BUFFER_WAITS = (
+        "svc.proxy.buffer.waits",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "messages wait for a listener that is not there",
+    )
+    BUFFER_FULL = ("svc.proxy.buffer.full", _OPERATIONAL, _WARN, "failure", "messages of a client are not accepted")
+    BUFFER_MESSAGE_DROPPED = (
+        "svc.proxy.buffer.dropped",
+        _AUDIT,
+        _WARN,
+        "failure",
+        "an acknowledged message was not forwarded",
+    )
+    BUFFER_SESSION_LOST = (
+        "svc.proxy.buffer.session_lost",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "the broker lost a session, what was in flight is sent again",
+    )
+    REPLAY_BEGAN = ("svc.proxy.replay.began", _OPERATIONAL, _INFO, "success", "stored messages are forwarded")
+    REPLAY_ENDED = ("svc.proxy.replay.ended", _OPERATIONAL, _INFO, "success", "stored messages were forwarded")
+    REPLAY_FAILED = (
+        "svc.proxy.replay.failed",
+        _OPERATIONAL,
+        _ERROR,
+        "failure",
+        "the broker has been away for long, messages wait",
+    )
+    FORWARDING_FAILED = (
+        "svc.proxy.forwarding.failed",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "messages are not forwarded at present",
+    )
     DRAIN_STARTED = ("svc.proxy.drain.started", _OPERATIONAL, _INFO, "success", "draining")
     DRAIN_FINISHED = ("svc.proxy.drain.finished", _OPERATIONAL, _INFO, "success", "drained")
 

@@ -79,14 +79,24 @@ class MqttMetrics:
     What only MQTT has.
 
     Attributes:
-        stored: messages with an acknowledgement, forwarded to the broker.
+        stored: messages with an acknowledgement, forwarded to the broker; with ``ack: middleware`` those in the buffer.
         acknowledged: those that the broker has acknowledged with success.
+        acknowledged_early: those that the proxy has acknowledged with success.
+        queued: messages in the buffer.
+        replay_failures: brokers that stayed away for the whole budget of the backoff.
+        reconnected: connections to the broker of sessions that had one before.
+        not_reconnected: attempts at those that failed.
         artifacts: statements and receipts for the broker, by kind and result.
     """
 
     def __init__(self, families: _MqttFamilies) -> None:
         self.stored: Final[UnlockedCount] = families.stored.labels()
         self.acknowledged: Final[UnlockedCount] = families.acknowledged.labels("upstream")
+        self.acknowledged_early: Final[UnlockedCount] = families.acknowledged.labels("middleware")
+        self.queued: Final = families.queued
+        self.replay_failures: Final[UnlockedCount] = families.replay_failures.labels()
+        self.reconnected: Final[UnlockedCount] = families.reconnections.labels("success")
+        self.not_reconnected: Final[UnlockedCount] = families.reconnections.labels("error")
         self.artifacts: Final[dict[tuple[str, str], UnlockedCount]] = {
             pair: families.artifacts.labels(*pair) for pair in ARTIFACTS
         }
@@ -406,8 +416,25 @@ class _MqttFamilies:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.stored: Final = UnlockedCounter(
             "svc_proxy_mqtt_buffer_messages_stored",
-            "Messages with QoS 1 or 2 forwarded to the upstream broker.",
+            "Messages with QoS 1 or 2 forwarded to the upstream broker, or stored for it with ack: middleware.",
             (),
+            registry=registry,
+        )
+        self.queued: Final = Gauge(
+            "svc_proxy_mqtt_buffer_messages_queued",
+            "Messages in the buffer.",
+            registry=registry,
+        )
+        self.replay_failures: Final = UnlockedCounter(
+            "svc_proxy_mqtt_buffer_replay_failures",
+            "Sessions whose attempts to reach the broker used up the backoff.",
+            (),
+            registry=registry,
+        )
+        self.reconnections: Final = UnlockedCounter(
+            "svc_proxy_mqtt_upstream_reconnections",
+            "Further connections to the broker of stored sessions, by result.",
+            ("result",),
             registry=registry,
         )
         self.acknowledged: Final = UnlockedCounter(

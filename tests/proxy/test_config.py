@@ -88,7 +88,7 @@ class FileTests(RuleTestCase):
         self.refused(whole(license="x"), ("license", "'x'", none))
         self.refused(whole(policy="{file: [/etc/svc/policy.yaml]}"), ("policy.file", "a list", none))
         self.refused(whole(listener(requires="[workload]")), ("listeners[0].requires", "a list", none))
-        self.refused(whole(listener(ack="middleware")), ("listeners[0].ack", "'middleware'", none))
+        self.refused(whole(listener(acks="middleware")), ("listeners[0].acks", "'middleware'", none))
         self.refused(whole(listener(limits="{heads: 4KiB}")), ("listeners[0].limits.heads", "'4KiB'", none))
 
     def test_all_defects_at_once(self) -> None:
@@ -184,6 +184,63 @@ class FileTests(RuleTestCase):
             ),
         ):
             self.refused(whole(wrong), ("listeners[0]", "a mapping", expected))
+
+    def test_buffer(self) -> None:
+        """The buffer belongs to MQTT listeners that acknowledge messages themselves, and its bounds fit each other."""
+        stored = listener(protocol="mqtt", ack="middleware", ackUpstream='["alarm/#"]')
+        settings = read(whole(stored, mqttBuffer="{totalBytes: 2MiB, sessionBytes: 1MiB, whenFull: newest}"))
+        self.assertEqual(("middleware", ("alarm/#",)), (settings.listeners[0].ack, settings.listeners[0].ackUpstream))
+        limits = settings.mqttBuffer.limits
+        self.assertEqual((2**21, 2**20, settings.buffers), (limits.octets, limits.session_octets, True))
+        self.assertFalse(read(whole(listener(protocol="mqtt"))).buffers)
+        (outbound,) = read(whole(listener(OUTBOUND, protocol="mqtt", ack="middleware"))).listeners
+        self.assertEqual("middleware", outbound.ack)
+        for wrong, expected in (
+            (listener(ack="middleware"), "no ack here: it belongs to mqtt listeners"),
+            (listener(protocol="tcp", ackUpstream="[a]"), "no ackUpstream here: it belongs to mqtt listeners"),
+            (
+                listener(protocol="mqtt", ackUpstream="[a]"),
+                "ack: middleware beside ackUpstream: without it the broker acknowledges everything",
+            ),
+        ):
+            self.refused(whole(wrong), ("listeners[0]", "a mapping", expected))
+        for wrong in ('"a/#/b"', '"$share/g/a"', '""'):
+            text = whole(listener(protocol="mqtt", ack="middleware", ackUpstream=f"[{wrong}]"))
+            error = self.assertRaises(ConfigInvalid, parse, text, ProxySettings)
+            self.assertEqual(["listeners[0].ackUpstream[0]"], [each.key for each in error.problems])
+        self.refused(
+            whole(mqttBuffer="{}"),
+            (
+                "configuration",
+                "a mapping",
+                "a listener with ack: middleware beside mqttBuffer, which nothing else uses",
+            ),
+        )
+        self.refused(
+            whole(stored, mqttBuffer="{totalBytes: 1MiB, sessionBytes: 2MiB}"),
+            ("mqttBuffer", "a mapping", "sessionBytes of at most totalBytes"),
+        )
+        self.refused(
+            whole(stored, mqttBuffer="{sessionBytes: 512KiB}"),
+            (
+                "configuration",
+                "a mapping",
+                "mqttBuffer.sessionBytes of at least 1MiB, the limits.packet of web",
+            ),
+        )
+        self.refused(
+            whole(
+                listener(protocol="mqtt", ack="middleware"),
+                listener(name="other", listen='"0.0.0.0:8444"'),
+                mqttBuffer="{path: /var/lib/svc/notary.db}",
+                notary="{pqIssuer: unix:///run/svc/pq.sock}",
+            ),
+            (
+                "configuration",
+                "a mapping",
+                "mqttBuffer.path and notary.path that differ; both are /var/lib/svc/notary.db",
+            ),
+        )
 
     def test_client_ids(self) -> None:
         """A pattern names known placeholders; keys of capabilities that do not exist are refused."""

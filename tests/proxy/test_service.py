@@ -217,6 +217,7 @@ class ServiceTestCase(LogTestCase):
             rotation=self.rotation,
             notarizer=self.notarizer,
             collector=self.collector,
+            stored=None,
             listeners=ListenerGroup(self.made, self.made.reauthorization),
             settings=settings,
             load=self.load,

@@ -83,6 +83,8 @@ class MqttConnection(RelayedClient):
         self.gone = False
         self._reauthorization = context.reauthorization
         self._octets = self._forwarded = 0
+        #: Whether the client's transport has a producer.
+        self._producing = False
         #: Sends to the broker; nothing before it is connected to.
         self._to_broker: Callable[[bytes], object] = lambda _octets: None
         self._rules: ConnectionPolicy | None = None
@@ -208,7 +210,7 @@ class MqttConnection(RelayedClient):
             return
         self._to_broker = upstream.transport.write
         upstream.transport.registerProducer(self, True)
-        self.transport.registerProducer(upstream, True)
+        self.deliver_from(upstream)
         upstream.joined = True
         self._session.upstream_opened()
 
@@ -223,6 +225,11 @@ class MqttConnection(RelayedClient):
         error = self.context.explained(reason.value) if isinstance(reason.value, OwnSvidRefused) else None
         self._session.upstream_lost(error)
         self._remove_when_both_gone()
+
+    def deliver_from(self, producer: IPushProducer) -> None:
+        """Have the client's transport pause what sends to it, which calls :meth:`client_full`."""
+        self.transport.registerProducer(producer, True)
+        self._producing = True
 
     def client_full(self, *, full: bool) -> None:
         """The client's transport is full, or has sent everything."""
@@ -313,7 +320,7 @@ class MqttConnection(RelayedClient):
         if self.upstream is not None:
             self.upstream.finish()
         if not self.gone:
-            if self.upstream is not None and self.upstream.joined:
+            if self._producing:
                 # A transport with a producer does not close.
                 self.transport.unregisterProducer()
             self.transport.resumeProducing()

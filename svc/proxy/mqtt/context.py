@@ -14,6 +14,7 @@ from svc.proxy.tcp.context import TcpContext
 
 if TYPE_CHECKING:
     from svc.proxy.mqtt.connection import MqttConnection
+    from svc.proxy.mqtt.forwarders import ForwardingListener
     from svc.proxy.mqtt.interfaces import MqttSession
 
 
@@ -32,9 +33,13 @@ class MqttContext(TcpContext):
     records: PublishRecords | None = None
     #: Publishes on the broker; None without ``artifacts`` in the configuration.
     artifacts: ArtifactPublisher | None = None
+    #: Forwards what is stored; None with ``ack: upstream``.
+    forwarding: ForwardingListener | None = None
 
     def opened(self) -> None:
-        """Begin to publish."""
+        """Begin to publish and to forward."""
+        if self.forwarding is not None:
+            self.forwarding.begin()
         if self.artifacts is not None:
             self.artifacts.start()
             self.credentials_changed()
@@ -45,9 +50,11 @@ class MqttContext(TcpContext):
             self.artifacts.statements(each.statement for each in self.rotation.valid)
 
     def sweep(self, now: float) -> None:
-        """Record what was not repeated in time."""
+        """Record what was not repeated in time; check the credentials of connections that forward stored messages."""
         if self.records is not None:
             self.records.sweep(now)
+        if self.forwarding is not None:
+            self.forwarding.sweep(self.wall())
 
     def close(self) -> None:
         """Record what is open and publish what waits; :class:`ArtifactPublishers` waits for the end of that."""
@@ -55,3 +62,5 @@ class MqttContext(TcpContext):
             self.records.close()
         if self.artifacts is not None:
             self.artifacts.stop()
+        if self.forwarding is not None:
+            self.forwarding.suspend()

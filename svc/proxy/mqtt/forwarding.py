@@ -129,7 +129,8 @@ class ForwarderLimits:
 class ForwarderStore(Protocol):
     """The buffer; implemented by :class:`svc.proxy.mqtt.buffer.store.MessageBuffer`, which documents it."""
 
-    limits: BufferLimits
+    @property
+    def limits(self) -> BufferLimits: ...
 
     @property
     def accepting(self) -> bool: ...
@@ -476,6 +477,20 @@ class Forwarder:
         self._now = now
         if self._link is not _Link.DOWN:
             self._lose_link()
+            self._advance()
+
+    def suspend(self, now: Moment) -> None:
+        """
+        Leave the broker, which keeps the session; another connection is asked for at once.
+
+        Without its client, a will that is due is published by the broker now, before messages that wait.
+        """
+        self._now = now
+        if self._link is not _Link.DOWN:
+            due = self._link is not _Link.CONNECTING and (self._client or self.session.connect.will is None)
+            self._links.close_upstream(Disconnect() if due else None)
+            self._lose_link()
+            self._retry_at = None
             self._advance()
 
     # The store and the time.

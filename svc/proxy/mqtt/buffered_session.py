@@ -1,0 +1,420 @@
+"""
+A client's side of store-and-forward (``ack: middleware``), without I/O: what its packets may do.
+
+Its messages, acknowledgements and the connection to the broker are those of a :class:`ClientForwarder`, which outlives
+the client. Every packet is decoded; user properties, topics, filters and limits are as in
+:mod:`svc.proxy.mqtt.session`. Topic aliases end here in both directions, since connections to client and broker do not
+begin and end together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final, Protocol
+
+from svc.errors import SvcError
+from svc.policy.engine import Denied
+from svc.proxy.errors import ProxyError
+from svc.proxy.mqtt.admission import (
+    MAX_ALIASES,
+    NONCE,
+    RECEIPT_ID,
+    admit,
+    filter_refusal,
+    kept,
+    last_disconnect,
+    lowered,
+    refusing_connack,
+)
+from svc.proxy.mqtt.assigned_aliases import AssignedAliases
+from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
+from svc.proxy.mqtt.interfaces import MqttLimits, SessionEnds, TopicAuthorizer
+from svc.proxy.mqtt.session import Stage
+from svc.proxy.mqtt.subscribing import ClientFilters
+from svc.telemetry.labels import Cause
+from svc.transport.errors import ConnectionLimitReached
+from svc.wire.mqtt import (
+    Acknowledgement,
+    Auth,
+    ClientIdInvalid,
+    Connack,
+    Connect,
+    Decoder,
+    Disconnect,
+    MqttError,
+    Packet,
+    PacketRefused,
+    PacketType,
+    ProtocolViolation,
+    Publish,
+    QuotaExceeded,
+    ReasonCode,
+    ReturnCode,
+    Suback,
+    Subscribe,
+    TopicAliasInvalid,
+    Unsuback,
+    Unsubscribe,
+    Version,
+    VersionUnsupported,
+    encode,
+)
+
+_V5: Final = Version.V5
+#: Topics of deliveries with a decision that is remembered.
+MAX_DELIVERED: Final = 1024
+#: Why a client is closed, by the reason that it gets; others are those of MQTT itself.
+_CAUSES: Final[dict[int, Cause]] = {
+    ReasonCode.QUOTA_EXCEEDED: "record",
+    ReasonCode.SESSION_TAKEN_OVER: "client",
+    ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: "upstream",
+    ReasonCode.SERVER_SHUTTING_DOWN: "drain",
+}
+
+
+class ClientForwarder(Protocol):
+    """The session of a client identifier; its calls back come before or after these return."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether the client should not be read; :meth:`BufferedMqttSession.pace` is called when that changes."""
+
+    def client_connected(self, connect: Connect) -> None:
+        """The client is admitted; CONNACK follows."""
+
+    def client_packet(self, packet: Packet) -> None:
+        """The client sent a packet that passes."""
+
+    def client_left(self, last: Disconnect | None) -> None:
+        """The client sent DISCONNECT, or has gone otherwise, so that its will is published."""
+
+
+class BufferedMqttSession:
+    """
+    See the module, and :class:`svc.proxy.mqtt.interfaces.MqttSession`.
+
+    Args:
+        attach: returns the session of a client identifier, which has no other client from then on; ClientIdRefused
+            where it is that of another identity.
+        assign: makes a client identifier.
+        peer_is_proxy: whether the upstream is the proxy of a peer, which handles nonces.
+        receive_maximum: messages with QoS above 0 that the client may send at once.
+    """
+
+    def __init__(
+        self,
+        ends: SessionEnds,
+        authorizer: TopicAuthorizer,
+        limits: MqttLimits,
+        upstream: str,
+        attach: Callable[[BufferedMqttSession, Connect], ClientForwarder],
+        assign: Callable[[], str],
+        *,
+        receive_maximum: int,
+        peer_is_proxy: bool = False,
+    ) -> None:
+        self._ends = ends
+        self._authorizer = authorizer
+        self._limits = limits
+        self._upstream_name = upstream
+        self._attach = attach
+        self._assign = assign
+        self._receive_maximum = receive_maximum
+        self._kept_of_messages = frozenset({NONCE}) if peer_is_proxy else frozenset[str]()
+        self._stage = Stage.CONNECT
+        self._decoder = Decoder("client", limits=limits.packet)
+        self._connect = Connect("")
+        self._version = Version.V311
+        self._v5 = self._held = False
+        self._assigned = ""
+        self._forwarder: ClientForwarder | None = None
+        self._aliases = AssignedAliases()
+        self._aliases.maximum = MAX_ALIASES
+        self._filters = ClientFilters(limits.subscriptions)
+        #: Topics of messages that the client may get, where its subscriptions are from before this connection.
+        self._delivered: set[str] | None = None
+        self.keep_alive = 0
+
+    @property
+    def connect_received(self) -> bool:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        return self._stage is not Stage.CONNECT
+
+    @property
+    def connected(self) -> bool:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        return self._stage is Stage.OPEN
+
+    @property
+    def recording(self) -> bool:
+        """Nothing waits: a message that is not acknowledged yet is repeated by the client."""
+        return False
+
+    # -- The client --------------------------------------------------------------------------------------------------
+
+    def client_received(self, data: bytes) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        try:
+            for packet in self._decoder.feed(data):
+                if self._stage is Stage.ENDED:
+                    return
+                if isinstance(packet, PacketRefused):
+                    raise packet.error
+                self._client_sent(packet)
+        except MqttError as error:
+            self._violated(error)
+        self.pace()
+
+    def _client_sent(self, packet: Packet) -> None:
+        if isinstance(packet, Publish):
+            self._publish(packet)
+        elif isinstance(packet, Connect):
+            self._begin(packet)
+        elif isinstance(packet, Subscribe):
+            self._subscribe(packet)
+        elif isinstance(packet, Disconnect):
+            self._leave(packet)
+            self._finish("client")
+        elif isinstance(packet, Auth):
+            raise ProtocolViolation(packet="AUTH", defect="CONNECT named no authentication method")
+        else:
+            if isinstance(packet, Unsubscribe):
+                self._filters.unsubscribing(packet)
+            if isinstance(packet, Acknowledgement | Unsubscribe):
+                packet = replace(packet, properties=kept(packet.properties))
+            self._forward(packet)
+
+    def _forward(self, packet: Packet) -> None:
+        if self._forwarder is not None:
+            self._forwarder.client_packet(packet)
+
+    def _violated(self, error: MqttError) -> None:
+        """The client broke MQTT; a first packet that is no CONNECT gets no answer [MQTT-3.1.4-1]."""
+        if self._stage is not Stage.CONNECT:
+            self.end("protocol", error.mqtt_reason, error)
+            return
+        code = None
+        if isinstance(error, VersionUnsupported):
+            code = ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION
+        elif isinstance(error, ClientIdInvalid):
+            code = ReturnCode.IDENTIFIER_REJECTED
+        if code is not None:
+            # A client of another version can read at least that of MQTT 3.1.1.
+            self._write(Connack(code=code))
+        self._finish("protocol", error)
+
+    def _begin(self, packet: Connect) -> None:
+        self._connect, self._version = replace(packet, password=None), packet.version
+        self._v5 = packet.version is _V5
+        self._stage = Stage.CONNACK
+        self.keep_alive = packet.keep_alive
+        try:
+            admit(packet, self._limits.client_id, self._ends, self._authorizer)
+            packet = self._forwarded(packet)
+            forwarder = self._attach(self, packet)
+        except ClientIdRefused as denied:
+            self._ends.refused(denied, "Connect", None)
+            self.end("policy_deny", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+        except Denied:
+            self.end("policy_deny", ReasonCode.NOT_AUTHORIZED)
+        except ConnectionLimitReached as error:
+            self.end("connection_limit", ReasonCode.SERVER_BUSY, error)
+        except QuotaExceeded as error:
+            self.end("protocol", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, error)
+        else:
+            self._forwarder = forwarder
+            forwarder.client_connected(packet)
+
+    def _forwarded(self, packet: Connect) -> Connect:
+        """CONNECT as it is stored and sent to the broker."""
+        if not packet.client_id:
+            self._assigned = self._assign()
+            self._authorizer.named(self._assigned)
+            packet = replace(packet, client_id=self._assigned)
+        if not self._v5:
+            return packet
+        properties = lowered(kept(packet.properties), self._limits.packet.packet).replace(topic_alias_maximum=None)
+        will = packet.will
+        if will is not None:
+            will = replace(will, properties=kept(will.properties))
+        return replace(packet, properties=properties, will=will)
+
+    def _publish(self, packet: Publish) -> None:
+        alias = packet.properties.topic_alias
+        if alias is not None and alias > MAX_ALIASES:
+            raise TopicAliasInvalid(alias=alias)
+        topic = self._aliases.resolve(packet)
+        try:
+            self._authorizer.publish(topic)
+        except Denied as denied:
+            self._refuse_publish(packet, topic, denied)
+            return
+        properties = packet.properties
+        if properties.user:
+            properties = kept(properties, self._kept_of_messages)
+        if topic is not packet.topic or properties is not packet.properties:
+            packet = replace(packet, topic=topic, properties=properties)
+        self._forward(packet)
+
+    def _refuse_publish(self, packet: Publish, topic: str, denied: Denied) -> None:
+        """MQTT 3.1.1 has no reason code for it: its client is closed."""
+        self._ends.refused(denied, "Publish", topic)
+        if not self._v5:
+            self.end("policy_deny", ReasonCode.NOT_AUTHORIZED)
+        elif packet.qos:
+            kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
+            self._write(Acknowledgement(kind, packet.packet_id, ReasonCode.NOT_AUTHORIZED))  # type: ignore[arg-type]
+
+    def _subscribe(self, packet: Subscribe) -> None:
+        codes = [
+            filter_refusal(each.filter, self._filters, self._ends, self._authorizer, v5=self._v5)
+            for each in packet.subscriptions
+        ]
+        if None not in codes:
+            self._write(Suback(packet.packet_id, [code for code in codes if code is not None]))
+            return
+        if codes.count(None) < len(codes):
+            self._filters.partly_refused(packet.packet_id, codes)
+        passed = [each for each, code in zip(packet.subscriptions, codes, strict=True) if code is None]
+        self._forward(replace(packet, subscriptions=passed, properties=kept(packet.properties)))
+
+    # -- What the forwarder sends ------------------------------------------------------------------------------------
+
+    def send(self, packet: Packet) -> None:
+        """Send a packet of the forwarder or the broker; nothing where the session is over."""
+        if self._stage is Stage.ENDED:
+            return
+        if isinstance(packet, Connack):
+            packet = self._connack(packet)
+        elif isinstance(packet, Publish):
+            if not self._may_get(packet.topic):
+                return
+        elif isinstance(packet, Suback):
+            try:
+                packet = self._filters.merged(packet) or packet
+            except ProtocolViolation as error:
+                self.end("upstream", ReasonCode.SERVER_UNAVAILABLE, error)
+                return
+        elif isinstance(packet, Unsuback):
+            self._filters.unsubscribed(packet)
+        if isinstance(packet, Publish | Acknowledgement | Suback | Unsuback | Connack):
+            properties = kept(packet.properties)
+            if properties is not packet.properties:
+                packet = replace(packet, properties=properties)
+        self._write(packet)
+        if isinstance(packet, Connack):
+            self.pace()
+
+    def acknowledge(self, packet: Acknowledgement, receipt: str) -> None:
+        """Send PUBACK or PUBREC, with the identifier of a receipt where there is one and the client accepts it."""
+        # A client may ask for no user properties in acknowledgements [MQTT-3.1.2-29].
+        if receipt and self._v5 and self._connect.properties.request_problem_information != 0:
+            packet = replace(packet, properties=packet.properties.replace(user=((RECEIPT_ID, receipt),)))
+        if self._stage is Stage.OPEN:
+            self._write(packet)
+
+    def close(self, last: Connack | Disconnect | None) -> None:
+        """End the session for the forwarder, with this packet where the version has it; nothing is reported to it."""
+        if self._stage is Stage.ENDED:
+            return
+        self._forwarder = None
+        if isinstance(last, Connack):
+            self._write(last)
+            name = (ReasonCode if self._v5 else ReturnCode)(last.code).name.lower()
+            error = UpstreamSessionEnded("upstream_refused", upstream=self._upstream_name, what=name)
+            self._finish("upstream", error)
+            return
+        cause: Cause = "record" if last is None else _CAUSES.get(last.code, "protocol")
+        if last is not None and self._v5 and self._stage is Stage.OPEN:
+            self._write(last)
+        self._finish(cause)
+
+    def pace(self) -> None:
+        """Read the client, or not."""
+        held = self._forwarder is not None and self._forwarder.busy
+        if held != self._held and self._stage is not Stage.ENDED:
+            self._held = held
+            self._ends.hold_client(held=held)
+
+    def _connack(self, packet: Connack) -> Connack:
+        self._stage = Stage.OPEN
+        if packet.session_present:
+            # The broker may have subscriptions that were permitted to an earlier connection and would be refused now.
+            self._delivered = set()
+        if not self._v5:
+            return packet
+        most = self._limits.packet.packet
+        properties = packet.properties.replace(
+            maximum_packet_size=min(packet.properties.maximum_packet_size or most, most),
+            topic_alias_maximum=MAX_ALIASES,
+            receive_maximum=self._receive_maximum,
+            assigned_client_id=self._assigned or None,
+        )
+        return replace(packet, properties=properties)
+
+    def _may_get(self, topic: str) -> bool:
+        if self._delivered is None or topic in self._delivered:
+            return True
+        try:
+            self._authorizer.subscribe(topic)
+        except Denied as denied:
+            self._ends.refused(denied, "Subscribe", topic)
+            self.end("reauthorization", ReasonCode.NOT_AUTHORIZED)
+            return False
+        if len(self._delivered) >= MAX_DELIVERED:
+            self._delivered.clear()
+        self._delivered.add(topic)
+        return True
+
+    # -- The end -----------------------------------------------------------------------------------------------------
+
+    def client_lost(self) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        if self._stage is not Stage.ENDED:
+            self._leave(None)
+            self._finish("client")
+
+    def upstream_opened(self) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`; the broker's connection is the forwarder's."""
+
+    def upstream_received(self, data: bytes) -> None:
+        """As :meth:`upstream_opened`."""
+
+    def upstream_lost(self, error: ProxyError | None) -> None:
+        """As :meth:`upstream_opened`."""
+
+    def reauthorize(self) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`; what is stored was accepted."""
+        if self._delivered is not None:
+            self._delivered.clear()
+        if self._stage not in (Stage.CONNACK, Stage.OPEN):
+            return
+        self._authorizer.reconnect(self._connect)
+        if self._connect.will is not None:
+            self._authorizer.publish(self._connect.will.topic)
+        for topic_filter in self._filters:
+            self._authorizer.subscribe(topic_filter)
+
+    def end(self, cause: Cause, code: ReasonCode, error: SvcError | None = None, *, will: bool = True) -> None:
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        if self._stage is Stage.ENDED:
+            return
+        if self._stage is Stage.CONNACK:
+            self._write(refusing_connack(code, v5=self._v5))
+        elif self._stage is Stage.OPEN and self._v5:
+            self._write(last_disconnect(code))
+        self._leave(None if will else Disconnect())
+        self._finish(cause, error)
+
+    def _leave(self, last: Disconnect | None) -> None:
+        forwarder, self._forwarder = self._forwarder, None
+        if forwarder is not None:
+            forwarder.client_left(last)
+
+    def _finish(self, cause: Cause, error: SvcError | None = None) -> None:
+        self._stage = Stage.ENDED
+        self._ends.close(cause, error)
+
+    def _write(self, packet: Packet) -> None:
+        self._ends.write_client(encode(packet, self._version, "server"))
