@@ -267,13 +267,17 @@ class ModelClient:
         self.subacks: list[int] = []
         self.got_packets: list[Packet] = []
         self._last_id = 0
+        #: Whether the session ends with its connection.
+        self.temporary = False
         #: The identifiers of former connections.
         self._before: set[int] = set()
 
     def connect(self, *, clean: bool, will: bytes | None = None, expiry: int = 3600) -> Connect:
         self.connected, self.answered = True, False
-        if clean:
+        if clean or self.temporary:
+            # A session that was to end with its connection is over for the client too.
             self.unacked.clear()
+        self.temporary = not expiry if self.version is Version.V5 else clean
         self._before = set(self.unacked)
         last = None if will is None else Will("will", will)
         properties = Properties(session_expiry=expiry or None) if self.version is Version.V5 else Properties()
@@ -468,6 +472,7 @@ class World:
 
     def disconnect(self, code: int = 0, expiry: int | None = None) -> None:
         """The client sends DISCONNECT."""
+        self.client.temporary = self.client.temporary or expiry == 0
         self._lose_client()
         assert self.forwarder is not None
         self.forwarder.client_disconnected(Disconnect(code, Properties(session_expiry=expiry)), self.now)

@@ -24,6 +24,8 @@ from svc.wire.mqtt import Subscribe, Subscription, Version
 from tests.peers.waiting import rounds
 from tests.proxy.mqtt.forwarding_model import World
 
+#: Longer than any run.
+LASTING = 100_000
 SEVERAL = st.integers(1, 4)
 #: What works on, besides the disk.
 STEPS = ("hand_over", "commit", "reads_page", "broker_accepts", "broker_reads", "proxy_reads", "client_reads")
@@ -48,7 +50,7 @@ class ForwardingMachine(RuleBasedStateMachine):
         self.qos: dict[bytes, int] = {}
         self.world.connect()
 
-    @rule(clean=st.sampled_from((False, False, True)), will=st.booleans(), expiry=st.sampled_from((3600, 0)))
+    @rule(clean=st.sampled_from((False, False, True)), will=st.booleans(), expiry=st.sampled_from((LASTING, 0)))
     def connect(self, clean: bool, will: bool, expiry: int) -> None:
         """The client connects, whatever it was doing."""
         self.world.connect(clean=clean, will=b"will" if will else None, expiry=expiry)
@@ -71,7 +73,7 @@ class ForwardingMachine(RuleBasedStateMachine):
         self.world.sends(Subscribe(self.world.client.new_id(), [Subscription("x")]))
 
     @precondition(lambda self: self.world.client.connected)
-    @rule(will=st.booleans(), expiry=st.sampled_from((None, 0, 60)))
+    @rule(will=st.booleans(), expiry=st.sampled_from((None, 0, LASTING)))
     def disconnect(self, will: bool, expiry: int | None) -> None:
         """The client disconnects."""
         self.world.disconnect(4 if will else 0, expiry)
