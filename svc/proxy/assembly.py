@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
 from twisted.application.service import MultiService, Service
@@ -56,15 +56,9 @@ from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
 from svc.proxy.mqtt.artifact_reports import ArtifactReports
 from svc.proxy.mqtt.artifacts import ArtifactPublisher, ArtifactPublishers
-from svc.proxy.mqtt.buffer.keys import BufferKeys
-from svc.proxy.mqtt.buffer.store import MessageBuffer
-from svc.proxy.mqtt.buffer_reports import BufferReports
-from svc.proxy.mqtt.buffered_session import BufferedMqttSession
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.connection import MqttConnection
 from svc.proxy.mqtt.context import MqttContext
-from svc.proxy.mqtt.forwarders import ForwardingListener, StoreAndForward
-from svc.proxy.mqtt.forwarding import ForwarderLimits
 from svc.proxy.mqtt.interfaces import MqttLimits, MqttSession
 from svc.proxy.mqtt.recorder import PublishRecords
 from svc.proxy.mqtt.session import PassThroughSession
@@ -105,6 +99,10 @@ from svc.workload.pqclient import fetch_pq_leaf
 from svc.workload.pqfile import PqBundleSource, pq_bundle_path, read_pq_bundles
 from svc.workload.pqwatch import IssuerWatch
 from svc.workload.source import WorkloadSource
+
+if TYPE_CHECKING:
+    from svc.proxy.mqtt.buffered_session import BufferedMqttSession
+    from svc.proxy.mqtt.forwarders import ForwardingListener, StoreAndForward
 
 _log = Logger()
 
@@ -266,6 +264,13 @@ class Assembly:
         )
 
     def _make_stored(self) -> StoreAndForward:
+        # Loaded here: a proxy without a buffer does not need sqlite3 for it.
+        from svc.proxy.mqtt.buffer.keys import BufferKeys
+        from svc.proxy.mqtt.buffer.store import MessageBuffer
+        from svc.proxy.mqtt.buffer_reports import BufferReports
+        from svc.proxy.mqtt.forwarders import StoreAndForward
+        from svc.proxy.mqtt.forwarding import ForwarderLimits
+
         settings = self._settings.mqttBuffer
         reports = BufferReports(self._metrics.mqtt(), self._health, settings.path, self._reactor)
         return StoreAndForward(
@@ -501,11 +506,15 @@ class Assembly:
     def _forwarding(self, settings: ListenerSettings, packets: PacketLimits) -> ForwardingListener | None:
         if settings.ack != "middleware" or self._stored is None:
             return None
+        from svc.proxy.mqtt.forwarders import ForwardingListener
+
         return ForwardingListener(self._stored, packets, settings.ackUpstream)
 
     def _buffered_session(
         self, stored: StoreAndForward, connection: MqttConnection, limits: MqttLimits, settings: ListenerSettings
     ) -> BufferedMqttSession:
+        from svc.proxy.mqtt.buffered_session import BufferedMqttSession
+
         return BufferedMqttSession(
             connection,
             connection,

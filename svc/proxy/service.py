@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred, DeferredLock
@@ -33,7 +33,6 @@ from svc.process.lifecycle import (
 from svc.proxy.config import ProxySettings
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
-from svc.proxy.mqtt.forwarders import StoreAndForward
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import NotaryStoreReports, Reports
 from svc.proxy.receipt_collector import ReceiptCollector
@@ -45,6 +44,9 @@ from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit, log_reload, log_reload_refused
 from svc.workload.source import WorkloadSource
+
+if TYPE_CHECKING:
+    from svc.proxy.mqtt.forwarders import StoreAndForward
 
 SWEEP_EVERY: Final = 0.5
 _DRAIN_CHECK_EVERY: Final = 0.05

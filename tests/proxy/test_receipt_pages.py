@@ -98,7 +98,7 @@ class ReceiptPagesTests(SynchronousTestCase):
         """A message of MQTT has packet, topic and reason code in place of method, path and status."""
         rig = RecordRig()
         rig.store = rig.notarizer._store = self.rig.store  # type: ignore[assignment]
-        recorder = rig.recorder(credentials=self.rig.credentials)
+        recorder = rig.recorder(credentials=lambda: self.rig.credentials)
         for level, link in ((Level.SIGN_REQUEST, "Verify"), (Level.LOG_REQUEST, "Show")):
             completed(recorder, begun(recorder, publish(), level=level), puback())
             cells = next(row for row in self.table().rows if isinstance(row[-1], Link) and row[-1].text == link)
