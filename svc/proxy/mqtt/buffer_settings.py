@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from svc.naming import DEFAULT_MQTT_BUFFER
-from svc.proxy.mqtt.buffer.store import RESERVE_SIZE, BufferLimits
+from svc.proxy.mqtt.buffer.limits import RESERVE_SIZE, BufferLimits
 from svc.settings import Duration, Items, Settings, Size
 
 _DEFAULTS = BufferLimits()

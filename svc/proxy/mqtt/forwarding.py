@@ -18,8 +18,9 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, Literal, NamedTuple, Protocol
 
+from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import BufferedMessage, BufferedSession, LoadedSession, MessageState, ReceivedId
-from svc.proxy.mqtt.buffer.store import PAGE_OCTETS, BufferLimits
+from svc.proxy.mqtt.buffer.store import PAGE_OCTETS
 from svc.proxy.mqtt.window import Flight, RelayedRequest, UpstreamWindow
 from svc.wire.mqtt import (
     NO_PROPERTIES,

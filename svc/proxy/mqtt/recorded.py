@@ -10,8 +10,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from twisted.python.failure import Failure
-
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.notary.publish import AckedBy
@@ -129,7 +127,7 @@ class RecordedMessages:
         for each in exchanges:
             self._recorder.complete(each, None, AckedBy.UPSTREAM, self._unacknowledged_recorded)
 
-    def _unacknowledged_recorded(self, result: str | Failure | None) -> None:
+    def _unacknowledged_recorded(self, result: object) -> None:
         self._unacknowledged -= 1
         if self._recorded(result):
             self._written()
@@ -147,7 +145,7 @@ class RecordedMessages:
         entry: list[bytes] = []
         waiting.append(entry)
 
-        def done(result: str | Failure | None) -> None:
+        def done(result: object) -> None:
             if exchange is not None:
                 self._unreleased -= 1
             if self._recorded(result):
@@ -169,10 +167,10 @@ class RecordedMessages:
         self._ended = True
         self._recorder.disconnected(outcome)
 
-    def _recorded(self, result: str | Failure | None) -> bool:
+    def _recorded(self, result: object) -> bool:
         if self._ended:
             return False
-        if isinstance(result, Failure):
+        if not (result is None or isinstance(result, str)):
             self._failed()
             return False
         return True

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import BufferedMessage, BufferedSession, LoadedSession, ReceivedId, SessionKey
-from svc.proxy.mqtt.buffer.store import BufferLimits
 from svc.proxy.mqtt.forwarding import Forwarder, ForwarderLimits, Moment, ReplayBackoff
 from svc.wire.mqtt import (
     Acknowledgement,

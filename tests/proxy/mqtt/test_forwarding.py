@@ -7,8 +7,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import MessageState
-from svc.proxy.mqtt.buffer.store import BufferLimits
 from svc.proxy.mqtt.forwarding import ReplayBackoff
 from svc.wire.mqtt import (
     Acknowledgement,

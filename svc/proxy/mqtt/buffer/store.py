@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -19,6 +18,7 @@ from svc.errors import SvcError
 from svc.process.clock import utc_now
 from svc.proxy.mqtt.buffer.errors import MessageBufferError
 from svc.proxy.mqtt.buffer.keys import BufferKeys, Unreadable
+from svc.proxy.mqtt.buffer.limits import RESERVE_SIZE, BufferLimits
 from svc.proxy.mqtt.buffer.reader import BufferReader, load
 from svc.proxy.mqtt.buffer.records import (
     ROW,
@@ -40,35 +40,12 @@ from svc.sqlite.groups import GroupLimits, GroupObserver, Groups, SilentGroupObs
 from svc.sqlite.kind import Connect
 from svc.sqlite.threads import BoundedClose, JobThread, StartThread, ThreadReactor
 
-#: Octets kept back on the disk for what runs when it becomes full: states and removals, which are small.
-RESERVE_SIZE: Final = 8 * 1024 * 1024
 #: Messages, and about how many octets of them, that are read together; a session has about twice as much in memory.
 PAGE_MESSAGES: Final = 64
 PAGE_OCTETS: Final = 128 * 1024
 
 #: Jobs of the reading thread.
 _Job = Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class BufferLimits:
-    """
-    How much is stored; at a bound new messages are refused, since none that was acknowledged may be dropped.
-
-    Args:
-        octets: of all messages.
-        sessions: that are remembered.
-        session_octets: of the messages of one session.
-        session_messages: of one session.
-        session_age: seconds that the oldest message of a session may have waited while new ones are accepted. None is
-            removed for its age.
-    """
-
-    octets: int = 1024 * 1024 * 1024
-    sessions: int = 10_000
-    session_octets: int = 64 * 1024 * 1024
-    session_messages: int = 100_000
-    session_age: float = 7 * 86400.0
 
 
 class MessageBuffer:

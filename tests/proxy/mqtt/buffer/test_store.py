@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.mqtt.buffer.keys import Unreadable
+from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import (
     BufferedMessage,
     Kind,
@@ -25,7 +26,7 @@ from svc.proxy.mqtt.buffer.records import (
     read_session,
     session_parameters,
 )
-from svc.proxy.mqtt.buffer.store import BufferLimits, check_file
+from svc.proxy.mqtt.buffer.store import check_file
 from svc.proxy.mqtt.buffer.writer import _STATEMENTS
 from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined, JournalError, JournalStuck
 from svc.sqlite.groups import GroupLimits
