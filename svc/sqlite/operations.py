@@ -1,7 +1,7 @@
 """
 Operations on a database, and the writer that makes groups of them durable; blocks and runs in one thread.
 
-An operation is a kind, whose meaning only the caller knows, and plain values. It states what is, not what changes, so
+An operation is a kind, whose meaning is that of the caller, and plain values. It states what is, not what changes, so
 that a group which may have been written can be written again. Owns when a refused group is tried again: on a full disk
 at once, with the reserve released; after any other refusal only when asked, and not before the log was emptied.
 """

@@ -1,4 +1,4 @@
-"""What a client may do and gets told, in both kinds of session: CONNECT, filters, user properties, reason codes."""
+"""What a client may do and which reason it gets, in both kinds of session: CONNECT, filters, user properties."""
 
 from __future__ import annotations
 

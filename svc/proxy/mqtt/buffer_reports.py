@@ -167,7 +167,7 @@ class SessionReports:
         (self._metrics.acknowledged if source == "upstream" else self._metrics.acknowledged_early).inc()
 
     def refused(self, cause: RefusalCause) -> None:
-        """Log a message that was not accepted; the client was not told otherwise."""
+        """Log a message that was not accepted; the client got no acknowledgement."""
         self._reports.log_limited(Event.BUFFER_FULL, self._key, cause)
 
     def dropped(self, cause: DropCause, code: int) -> None:

@@ -441,7 +441,7 @@ class MqttConnection(RelayedClient):
         return super().reauthorize()
 
     def _revoke(self, cause: Cause) -> None:
-        """Tell the client; the will of one that is refused is not published."""
+        """End with a reason for the client; the will of one that is refused is not published."""
         self._dropped = True
         refused = cause == "reauthorization"
         code = ReasonCode.NOT_AUTHORIZED if refused else ReasonCode.ADMINISTRATIVE_ACTION

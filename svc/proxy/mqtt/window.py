@@ -1,7 +1,7 @@
 """
 What of a session is on its way to the broker: packet identifiers, the order of sending, and the Receive Maximum.
 
-Pure: knows neither the database nor the connection.
+Pure: uses neither the database nor the connection.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _FINGERPRINT: Final = b"svc mqtt buffer key\0"
 _MAX_FILE: Final = 1024
 
 
-class Unreadable(Exception):
+class ContentUnreadable(Exception):
     """A row is not what this program wrote there."""
 
 
@@ -43,7 +43,7 @@ class BufferKeys:
         """Read the keys from files, or raise BufferKeyRefused."""
         return cls([_read_key(path) for path in paths])
 
-    def knows(self, key: bytes | None) -> bool:
+    def contains(self, key: bytes | None) -> bool:
         """Whether what was encrypted with the key of this fingerprint can be read."""
         return key is None or key in self._ciphers
 
@@ -55,13 +55,13 @@ class BufferKeys:
         return nonce + self._ciphers[self.current].encrypt(nonce, octets, row)
 
     def decrypt(self, key: bytes | None, octets: bytes, row: bytes) -> bytes:
-        """Decrypt octets of the row, or raise Unreadable where they or the row were altered."""
+        """Decrypt octets of the row, or raise ContentUnreadable where they or the row were altered."""
         if key is None:
             return octets
         try:
             return self._ciphers[key].decrypt(octets[:_NONCE_OCTETS], octets[_NONCE_OCTETS:], row)
         except (KeyError, InvalidTag, ValueError) as error:
-            raise Unreadable("it was altered, or its key is gone") from error
+            raise ContentUnreadable("it was altered, or its key is gone") from error
 
 
 def fingerprint(key: bytes) -> bytes:

@@ -6,7 +6,7 @@ import sqlite3
 from typing import Final
 
 from svc.proxy.mqtt.buffer.errors import MessageBufferError
-from svc.proxy.mqtt.buffer.keys import BufferKeys, Unreadable
+from svc.proxy.mqtt.buffer.keys import BufferKeys, ContentUnreadable
 from svc.proxy.mqtt.buffer.records import (
     BufferedMessage,
     LoadedSession,
@@ -38,17 +38,17 @@ def load(connection: sqlite3.Connection, path: str, keys: BufferKeys) -> list[Lo
 
     Raises:
         MessageBufferError: the key of a row is not configured.
-        Unreadable: the rows are not what this program writes.
+        ContentUnreadable: the rows are not what this program writes.
         sqlite3.Error: the database refuses.
     """
     for (key,) in connection.execute(_KEYS):
-        if not keys.knows(key):
+        if not keys.contains(key):
             name = key.hex() if isinstance(key, bytes) else ""
             raise MessageBufferError("mqtt_buffer_key_missing", path=path, fingerprint=name, **BUFFER.words)
     try:
         return _loaded(connection, keys)
     except (LookupError, ValueError, TypeError) as error:
-        raise Unreadable(f"{type(error).__name__} at the start") from error
+        raise ContentUnreadable(f"{type(error).__name__} at the start") from error
 
 
 def _loaded(connection: sqlite3.Connection, keys: BufferKeys) -> list[LoadedSession]:
@@ -79,7 +79,7 @@ class BufferReader:
         Read the messages of a session behind the number ``after``, in order: at least one where there is one.
 
         Raises:
-            Unreadable: a row was altered.
+            ContentUnreadable: a row was altered.
             sqlite3.Error: the database refuses.
         """
         found: list[BufferedMessage] = []

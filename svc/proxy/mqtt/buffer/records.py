@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum, unique
 from typing import Any, Final, NamedTuple
 
-from svc.proxy.mqtt.buffer.keys import Unreadable
+from svc.proxy.mqtt.buffer.keys import ContentUnreadable
 from svc.sqlite.operations import Parameters
 from svc.wire.mqtt import NO_PROPERTIES, Connect, Decoder, MqttError, PacketLimits, Properties, QoS, encode
 from svc.wire.mqtt.primitives import Cursor, encode_text
@@ -135,7 +135,7 @@ class LoadedSession:
 
 
 @unique
-class Kind(IntEnum):
+class BufferKind(IntEnum):
     """What an operation does; its parameters are those of the statement of the same name in ``writer``."""
 
     MESSAGE = 0
@@ -172,7 +172,7 @@ def message_row(number: int, session: int, qos: int, retain: int, packet_id: int
 
 
 def read_message(content: bytes, columns: tuple[Any, ...]) -> BufferedMessage:
-    """Make a message of its content and the other columns, or raise Unreadable."""
+    """Make a message of its content and the other columns, or raise ContentUnreadable."""
     number, qos, retain, packet_id, relayed, stored, state, upstream_id = columns
     try:
         cursor = Cursor("PUBLISH", content, 0, len(content))
@@ -181,7 +181,7 @@ def read_message(content: bytes, columns: tuple[Any, ...]) -> BufferedMessage:
         payload = cursor.octets(cursor.remaining)
         stage = MessageState(state)
     except (MqttError, ValueError) as error:
-        raise Unreadable(str(error)) from error
+        raise ContentUnreadable(str(error)) from error
     return BufferedMessage(
         topic, payload, qos, bool(retain), properties, packet_id, bool(relayed), stored, number, stage, upstream_id
     )
@@ -216,11 +216,11 @@ def session_row(number: int, key: SessionKey) -> bytes:
 
 
 def read_session(number: int, key: SessionKey, content: bytes, columns: tuple[Any, ...]) -> BufferedSession:
-    """Make a session of its content and the other columns, or raise Unreadable."""
+    """Make a session of its content and the other columns, or raise ContentUnreadable."""
     incomplete, ended, expiry, until, clean, opened, linked, renewed = columns
     packets = _read_connects(content)
     if not packets:
-        raise Unreadable("its CONNECT is missing")
+        raise ContentUnreadable("its CONNECT is missing")
     return BufferedSession(
         key=key,
         connect=packets[0],
@@ -244,13 +244,13 @@ def _read_connects(content: bytes) -> list[Connect]:
         try:
             found = find_packet(content, position, _ANY_PACKET.packet)
         except MqttError as error:
-            raise Unreadable(str(error)) from error
+            raise ContentUnreadable(str(error)) from error
         if isinstance(found, int):
-            raise Unreadable("its CONNECT is incomplete")
+            raise ContentUnreadable("its CONNECT is incomplete")
         # Each CONNECT is the first packet of a connection.
         [packet] = Decoder("client", limits=_ANY_PACKET).feed(content[position : found[1]])
         if not isinstance(packet, Connect):
-            raise Unreadable("its CONNECT cannot be read")
+            raise ContentUnreadable("its CONNECT cannot be read")
         packets.append(packet)
         position = found[1]
     return packets

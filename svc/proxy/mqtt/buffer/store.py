@@ -17,14 +17,14 @@ from twisted.internet.defer import Deferred, fail
 from svc.errors import SvcError
 from svc.process.clock import utc_now
 from svc.proxy.mqtt.buffer.errors import MessageBufferError
-from svc.proxy.mqtt.buffer.keys import BufferKeys, Unreadable
+from svc.proxy.mqtt.buffer.keys import BufferKeys, ContentUnreadable
 from svc.proxy.mqtt.buffer.limits import RESERVE_SIZE, BufferLimits
 from svc.proxy.mqtt.buffer.reader import BufferReader, load
 from svc.proxy.mqtt.buffer.records import (
     ROW,
     BufferedMessage,
     BufferedSession,
-    Kind,
+    BufferKind,
     LoadedSession,
     ReceivedId,
     message_parameters,
@@ -135,12 +135,12 @@ class MessageBuffer:
             self._last_session += 1
             session.number = self._last_session
             self._sessions.add(session.number)
-        self._record(Kind.SESSION, session_parameters(session, encrypted=self._keys.current is not None), 4 * ROW)
+        self._record(BufferKind.SESSION, session_parameters(session, encrypted=self._keys.current is not None), 4 * ROW)
 
     def forget(self, session: BufferedSession) -> None:
         """A session is over; it has no messages any more."""
         self._sessions.discard(session.number)
-        self._record(Kind.SESSION_OVER, (session.number,))
+        self._record(BufferKind.SESSION_OVER, (session.number,))
 
     @property
     def full(self) -> bool:
@@ -152,29 +152,29 @@ class MessageBuffer:
         self._last_message += 1
         message.number = self._last_message
         self._octets += message.size
-        self._record(Kind.MESSAGE, message_parameters(session.number, message), message.size)
+        self._record(BufferKind.MESSAGE, message_parameters(session.number, message), message.size)
 
     def changed(self, message: BufferedMessage) -> None:
         """A message has another state or upstream packet identifier."""
-        self._record(Kind.MESSAGE_CHANGED, (message.number, int(message.state), message.upstream_id))
+        self._record(BufferKind.MESSAGE_CHANGED, (message.number, int(message.state), message.upstream_id))
 
     def remove(self, message: BufferedMessage) -> None:
         """The broker has a message, or never will."""
         self._octets -= message.size
-        self._record(Kind.MESSAGE_OVER, (message.number,))
+        self._record(BufferKind.MESSAGE_OVER, (message.number,))
 
     def received(self, session: BufferedSession, packet_id: int, received: ReceivedId) -> None:
         """A QoS 2 message of the client was received, or what is known of it changed."""
         values = (session.number, packet_id, received.number, int(received.owed), received.receipt)
-        self._record(Kind.RECEIVED, values)
+        self._record(BufferKind.RECEIVED, values)
 
     def released(self, session: BufferedSession, packet_id: int) -> None:
         """The client released a QoS 2 message."""
-        self._record(Kind.RELEASED, (session.number, packet_id))
+        self._record(BufferKind.RELEASED, (session.number, packet_id))
 
     def all_released(self, session: BufferedSession) -> None:
         """The client began anew."""
-        self._record(Kind.ALL_RELEASED, (session.number,))
+        self._record(BufferKind.ALL_RELEASED, (session.number,))
 
     def page(
         self, session: BufferedSession, after: int, messages: int = PAGE_MESSAGES, octets: int = PAGE_OCTETS
@@ -187,7 +187,9 @@ class MessageBuffer:
         thread.submit(lambda: self._page(page, session, after, messages, octets))
         return page
 
-    def _record(self, kind: Kind, parameters: tuple[int | float | str | bytes | None, ...], octets: int = 0) -> None:
+    def _record(
+        self, kind: BufferKind, parameters: tuple[int | float | str | bytes | None, ...], octets: int = 0
+    ) -> None:
         if self._groups is not None:
             self._groups.record(kind, parameters, octets)
 
@@ -286,7 +288,7 @@ class MessageBuffer:
             if connection is not None:
                 connection.close()
             file.close()
-            if isinstance(error, Unreadable):
+            if isinstance(error, ContentUnreadable):
                 detail = f"its content is contradictory: {error}"
                 raise DatabaseCorrupt(path=file.path, detail=detail, **BUFFER.words) from error
             if isinstance(error, sqlite3.Error):
@@ -304,7 +306,7 @@ class MessageBuffer:
     ) -> None:
         try:
             found = self._reader.page(session.number, after, messages, octets)
-        except Unreadable as error:
+        except ContentUnreadable as error:
             client = session.key.client_id
             refused = MessageBufferError(
                 "mqtt_buffer_unreadable", path=self._file.path, client=client, detail=str(error), **BUFFER.words

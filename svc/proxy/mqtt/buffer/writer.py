@@ -7,28 +7,28 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from svc.proxy.mqtt.buffer.keys import BufferKeys
-from svc.proxy.mqtt.buffer.records import Kind, SessionKey, message_row, session_row
+from svc.proxy.mqtt.buffer.records import BufferKind, SessionKey, message_row, session_row
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.operations import Operation, OperationWriter, Parameters, RowKinds, condensed
 
-_STATEMENTS: Final[dict[Kind, tuple[str, ...]]] = {
-    Kind.MESSAGE: (
+_STATEMENTS: Final[dict[BufferKind, tuple[str, ...]]] = {
+    BufferKind.MESSAGE: (
         "INSERT OR REPLACE INTO message (number, session, qos, retain, packet_id, relayed, stored, size, content,"
         " state, upstream_id, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     ),
-    Kind.MESSAGE_CHANGED: ("UPDATE message SET state = ?2, upstream_id = ?3 WHERE number = ?1",),
-    Kind.MESSAGE_OVER: ("DELETE FROM message WHERE number = ?",),
-    Kind.SESSION: (
+    BufferKind.MESSAGE_CHANGED: ("UPDATE message SET state = ?2, upstream_id = ?3 WHERE number = ?1",),
+    BufferKind.MESSAGE_OVER: ("DELETE FROM message WHERE number = ?",),
+    BufferKind.SESSION: (
         "INSERT OR REPLACE INTO session (number, listener, client_id, owner, content, incomplete, ended,"
         " expiry, until, clean, opened, linked, renewed, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     ),
-    Kind.SESSION_OVER: ("DELETE FROM session WHERE number = ?", "DELETE FROM received WHERE session = ?"),
-    Kind.RECEIVED: ("INSERT OR REPLACE INTO received VALUES (?, ?, ?, ?, ?)",),
-    Kind.RELEASED: ("DELETE FROM received WHERE session = ? AND packet_id = ?",),
-    Kind.ALL_RELEASED: ("DELETE FROM received WHERE session = ?",),
+    BufferKind.SESSION_OVER: ("DELETE FROM session WHERE number = ?", "DELETE FROM received WHERE session = ?"),
+    BufferKind.RECEIVED: ("INSERT OR REPLACE INTO received VALUES (?, ?, ?, ?, ?)",),
+    BufferKind.RELEASED: ("DELETE FROM received WHERE session = ? AND packet_id = ?",),
+    BufferKind.ALL_RELEASED: ("DELETE FROM received WHERE session = ?",),
 }
 #: Messages have numbers that are never reused while they are there.
-_ROWS: Final = (RowKinds(Kind.MESSAGE, Kind.MESSAGE_CHANGED, Kind.MESSAGE_OVER),)
+_ROWS: Final = (RowKinds(BufferKind.MESSAGE, BufferKind.MESSAGE_CHANGED, BufferKind.MESSAGE_OVER),)
 #: Where the content is in the parameters of these kinds.
 _MESSAGE_CONTENT: Final = 8
 _SESSION_CONTENT: Final = 4
@@ -41,11 +41,11 @@ class BufferWriter(OperationWriter):
 
     def apply(self, connection: sqlite3.Connection, operations: Sequence[Operation], *, repeated: bool) -> None:
         for kind, parameters in condensed(operations, _ROWS, repeated=repeated):
-            if kind == Kind.MESSAGE:
+            if kind == BufferKind.MESSAGE:
                 parameters = [self._message(each) for each in parameters]
-            elif kind == Kind.SESSION:
+            elif kind == BufferKind.SESSION:
                 parameters = [self._session(each) for each in parameters]
-            for statement in _STATEMENTS[Kind(kind)]:
+            for statement in _STATEMENTS[BufferKind(kind)]:
                 connection.executemany(statement, parameters)
 
     def _message(self, values: tuple[Any, ...]) -> Parameters:

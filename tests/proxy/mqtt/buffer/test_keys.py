@@ -10,7 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.mqtt.buffer.errors import BufferKeyRefused, MessageBufferError
-from svc.proxy.mqtt.buffer.keys import BufferKeys, Unreadable, fingerprint
+from svc.proxy.mqtt.buffer.keys import BufferKeys, ContentUnreadable, fingerprint
 from svc.sqlite.errors import DatabaseCorrupt
 from svc.strictjson import b64u_encode
 from svc.wire.mqtt import Connect
@@ -72,7 +72,7 @@ class EncryptionTests(SynchronousTestCase):
             (keys.current, b"", b"row"),
             (fingerprint(TWO), stored, b"row"),
         ):
-            self.assertRaises(Unreadable, keys.decrypt, key, octets, row)
+            self.assertRaises(ContentUnreadable, keys.decrypt, key, octets, row)
 
 
 class EncryptedBufferTests(SynchronousTestCase):

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.proxy.mqtt.buffer.keys import Unreadable
+from svc.proxy.mqtt.buffer.keys import ContentUnreadable
 from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import (
     BufferedMessage,
-    Kind,
+    BufferKind,
     MessageState,
     ReceivedId,
     SessionKey,
@@ -392,9 +392,9 @@ class ValueTests(SynchronousTestCase):
     @given(st.binary(max_size=60))
     def test_any_octets(self, octets: bytes) -> None:
         """Octets that are no message or session are refused as such."""
-        with contextlib.suppress(Unreadable):
+        with contextlib.suppress(ContentUnreadable):
             read_message(octets, (1, 1, 0, 1, 0, NOW, 0, 0))
-        with contextlib.suppress(Unreadable):
+        with contextlib.suppress(ContentUnreadable):
             read_session(1, SessionKey("l", "c", OWNER), octets, (0, 0.0, 0, 0, 0, 0, 0, 0))
 
     def test_expiry(self) -> None:
@@ -422,4 +422,4 @@ class ValueTests(SynchronousTestCase):
 
     def test_kinds_have_statements(self) -> None:
         """Each kind of operation has a statement."""
-        self.assertEqual(set(Kind), set(_STATEMENTS))
+        self.assertEqual(set(BufferKind), set(_STATEMENTS))
