@@ -37,7 +37,8 @@
 enum { READ_SIZE = 256 * 1024, OPENING_AT_ONCE = 32, EVENTS = 256, PATIENCE = 30, PAYLOAD_LIMIT = 60000 };
 enum { CONNACK = 0x20, PUBLISH = 0x30, PUBACK = 0x40, PUBREC = 0x50, PUBREL = 0x62, PUBCOMP = 0x70, SUBACK = 0x90 };
 
-static const char TOPIC[] = "site/line/sensor";
+/* Of this process: what a proxy still has of an earlier load, whose client is gone, is not delivered to this one. */
+static char TOPIC[] = "site/00000000000";
 
 enum mode { FLOW, CONNECTS, IDLE };
 enum state { CLOSED, CONNECTING, SHAKING, AWAITING_CONNACK, SUBSCRIBING, READY };
@@ -526,6 +527,7 @@ int main(int count, char **words)
 {
     signal(SIGPIPE, SIG_IGN);
     read_options(count, words);
+    snprintf(TOPIC, sizeof TOPIC, "site/%011d", (int)getpid());
     if (options.tls != NULL)
         context = tls_context(options.tls, options.groups);
     address = (struct sockaddr_in){ .sin_family = AF_INET, .sin_port = htons((unsigned short)options.port) };

@@ -55,11 +55,17 @@ MQTT_ROWS = [
     ("MQTT fan-out 1:100", "mosquitto"),
     ("MQTT connections", "mosquitto"),
     ("MQTT idle client", "mosquitto"),
-    ("MQTT proxy QoS 0, 20 in flight", "haproxy tcp"),
-    ("MQTT proxy QoS 1, 20 in flight", "haproxy tcp"),
-    ("MQTT proxy QoS 1, 1 in flight", "haproxy tcp"),
-    ("MQTT proxy QoS 2, 20 in flight", "haproxy tcp"),
-    ("MQTT proxy connections", "haproxy tcp"),
+    *(
+        (f"MQTT proxy {level}{what}", "haproxy tcp")
+        for level in ("", "logRequest, ", "signRequest, ")
+        for what in (
+            "QoS 0, 20 in flight",
+            "QoS 1, 20 in flight",
+            "QoS 1, 1 in flight",
+            "QoS 2, 20 in flight",
+            "connections",
+        )
+    ),
 ]
 #: The project's requirement for a request through the proxy; the rest is in docs/benchmarks.md.
 FLOORS = {

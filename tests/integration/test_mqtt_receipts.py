@@ -95,6 +95,17 @@ class World:
             }
             for level, port in self.ports.items()
         ]
+        self.ports["pair"] = free_port()
+        listeners.append(
+            {
+                "name": "pair",
+                "protocol": "mqtt",
+                "direction": "outbound",
+                "listen": f"127.0.0.1:{self.ports['pair']}",
+                "upstream": f"127.0.0.1:{self.ports['signRequest']}",
+                "peer": WORKLOAD,
+            }
+        )
         settings = {"listeners": listeners, "policy": {"files": [str(rules)]}, "auditLog": "all"}
         self.proxy = RunningProxy(self.authority, "127.0.0.1:1", settings=settings)
         stack.callback(self.proxy.stop)
@@ -118,7 +129,8 @@ class _Case(SynchronousTestCase):
         self, client_id: str, level: str = "signRequest", version: Version = Version.V5, *, clean: bool = True
     ) -> RawClient:
         """A client of a listener, connected."""
-        client = RawClient(self.world.ports[level], version, tls=self.world.tls.wrap_socket)
+        tls = None if level == "pair" else self.world.tls.wrap_socket
+        client = RawClient(self.world.ports[level], version, tls=tls)
         self.addCleanup(client.close)
         more = {} if version is Version.V311 else {"properties": Properties(session_expiry=300)}
         answer = client.connect(client_id, clean_start=clean, **more)
@@ -223,6 +235,13 @@ class LevelTests(_Case):
         self.assertEqual(wrong.code, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
         self.assertEqual((len(self.listed("nonce")), reader.sync()), (1, []))
 
+    def test_through_two_proxies(self) -> None:
+        """A client behind an outbound listener gives a nonce to the peer's proxy, and gets the receipt of that."""
+        nonce = new_nonce(os.urandom(16))
+        answer = self.publish(self.client("pair", "pair"), "pair", 1, nonce)
+        (record,) = self.listed("pair")
+        self.assertEqual((record["id"], record["nonce"], record["client"]), (receipt_of(answer), nonce, WORKLOAD))
+
     def test_in_order(self) -> None:
         """Messages with and without nonce arrive in the order in which they were sent, whatever waits for a look-up."""
         client, reader = self.client("order"), self.received("order")
@@ -288,8 +307,8 @@ class LevelTests(_Case):
         expected = {"listener": "signRequest", "mqtt.qos": 2, "mqtt.reason_code": 0, "receipt_id": receipt_id}
         self.assertEqual({name: record[name] for name in expected}, expected)
         listeners = self.world.proxy.page("/status")[1]["listeners"]
-        self.assertEqual({each["name"]: each["level"] for each in listeners}, {each: each for each in LEVELS})
-        self.assertEqual({each["maxLevel"] for each in listeners}, {"signRequest"})
+        levels = {each["name"]: (each.get("level"), each.get("maxLevel")) for each in listeners}
+        self.assertEqual(levels, {**{each: (each, "signRequest") for each in LEVELS}, "pair": (None, None)})
 
     def test_verified_at_the_broker(self) -> None:
         """``svc curl`` at the broker verifies the statement, and the receipts of this listener's messages alone."""
