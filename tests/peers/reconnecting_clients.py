@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import selectors
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -26,10 +27,17 @@ AGAIN = 0.01
 class _Wire:
     """One connection of one client."""
 
-    def __init__(self, client: ConformingClient, port: int) -> None:
+    def __init__(self, client: ConformingClient, port: int, tls: Any) -> None:
         self.client = client
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=60)
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain = socket.create_connection(("127.0.0.1", port), timeout=60)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket: Any = plain
+        if tls is not None:
+            try:
+                self.socket = tls(plain)
+            except OSError:
+                plain.close()
+                raise
         self._decoder = Decoder("server", client.version)
         self.says([client.connect()])
 
@@ -41,10 +49,23 @@ class _Wire:
         except OSError:
             return
 
+    def _decrypted(self) -> bytes:
+        self.socket.settimeout(0)
+        try:
+            data: bytes = self.socket.recv(65536)
+            while self.socket.pending():
+                data += self.socket.recv(65536)
+        finally:
+            self.socket.settimeout(60)
+        return data
+
     def receive(self) -> bool:
         """Read and answer; give whether the connection is still there."""
         try:
-            data = self.socket.recv(65536)
+            data = self.socket.recv(65536) if not isinstance(self.socket, ssl.SSLSocket) else self._decrypted()
+        except ssl.SSLWantReadError:
+            # Records without octets of the application.
+            return True
         except OSError:
             data = b""
         answers: list[Packet] = []
@@ -63,9 +84,11 @@ class ReconnectingClients:
     Args:
         port: the broker's, on loopback.
         clients: who they are.
+        tls: wraps a socket; plain connections without it.
     """
 
-    def __init__(self, port: int, clients: Iterable[ConformingClient]) -> None:
+    def __init__(self, port: int, clients: Iterable[ConformingClient], *, tls: Any = None) -> None:
+        self._tls = tls
         self.clients = {each.client_id: each for each in clients}
         self._port = port
         self._wires: dict[str, _Wire] = {}
@@ -124,7 +147,7 @@ class ReconnectingClients:
             if client_id in self._wires:
                 continue
             try:
-                wire = _Wire(client, self._port)
+                wire = _Wire(client, self._port, self._tls)
             except OSError:
                 self._next = now + AGAIN
                 return

@@ -310,7 +310,8 @@ class StoredSession:
     def busy(self) -> bool:
         """See :class:`svc.proxy.mqtt.buffered_session.ClientForwarder`."""
         busy = self.forwarder.busy
-        if busy and not self._pacing:
+        # Before CONNACK nothing needs to wait for the disk, and CONNACK changes it.
+        if busy and not self._pacing and self._client is not None and self._client.connected:
             self._pacing = True
             self._owner.buffer.when_durable(self._pace)
         return busy or self._upstream_full

@@ -51,6 +51,8 @@ RefusalCause = Literal["octets", "messages", "age", "store"]
 DropCause = Literal["expired", "rejected", "too_large", "link_lost"]
 
 _NO_LIMIT: Final = 0xFFFFFFFF
+#: Messages in flight to a broker of MQTT 3.1.1, which cannot tell its limit: Mosquitto closes the connection above 20.
+_UNTOLD_MAXIMUM: Final = 20
 #: What the client learns of the broker's CONNACK; the rest concerns the broker's connection alone.
 _RELAYED_PROPERTIES: Final = (
     "maximum_qos",
@@ -1027,7 +1029,7 @@ class Forwarder:
         self._link, self._capabilities = _Link.OPENED, connack.properties
         self._link_number += 1
         self._given_up = False
-        window.opened(connack.properties.receive_maximum or 65_535)
+        window.opened(connack.properties.receive_maximum or (65_535 if self._upstream_v5 else _UNTOLD_MAXIMUM))
         known = session.opened and not anew
         lost = known and not connack.session_present
         session.opened = session.linked = True
