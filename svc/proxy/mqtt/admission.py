@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from svc.notary.publish import is_reserved_property
 from svc.policy.engine import Denied
 from svc.policy.rules import MqttAction
 from svc.proxy.mqtt.errors import ClientIdRefused
@@ -12,11 +13,6 @@ from svc.proxy.mqtt.subscribing import ClientFilters
 from svc.wire.mqtt import Connack, Connect, Disconnect, PacketType, Properties, QuotaExceeded, ReasonCode, ReturnCode
 from svc.wire.mqtt.codes import DISCONNECT_REASONS, REASONS, SUBSCRIPTION_REFUSED
 
-#: User properties of the proxy's own begin so; what others send under such names is removed.
-RESERVED: Final = "svc-"
-#: What a publisher may send with a message, and gets with its acknowledgement.
-NONCE: Final = "svc-nonce"
-RECEIPT_ID: Final = "svc-receipt-id"
 #: Topic aliases in each direction, whatever client and broker offer.
 MAX_ALIASES: Final = 64
 
@@ -71,7 +67,7 @@ def filter_refusal(
 def kept(properties: Properties, names: frozenset[str] = frozenset()) -> Properties:
     """Return properties without reserved user properties other than these; the same object where it has none."""
     user = properties.user
-    left = tuple(pair for pair in user if not pair[0].startswith(RESERVED) or pair[0] in names)
+    left = tuple(pair for pair in user if not is_reserved_property(pair[0]) or pair[0] in names)
     return properties if len(left) == len(user) else properties.replace(user=left)
 
 

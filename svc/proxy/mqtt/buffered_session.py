@@ -14,12 +14,11 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from svc.errors import SvcError
+from svc.naming import PROPERTY_NONCE, PROPERTY_RECEIPT_ID
 from svc.policy.engine import Denied
 from svc.proxy.errors import ProxyError
 from svc.proxy.mqtt.admission import (
     MAX_ALIASES,
-    NONCE,
-    RECEIPT_ID,
     admit,
     filter_refusal,
     kept,
@@ -121,7 +120,7 @@ class BufferedMqttSession:
         self._attach = attach
         self._assign = assign
         self._receive_maximum = receive_maximum
-        self._kept_of_messages = frozenset({NONCE}) if peer_is_proxy else frozenset[str]()
+        self._kept_of_messages = frozenset({PROPERTY_NONCE}) if peer_is_proxy else frozenset[str]()
         self._stage = Stage.CONNECT
         self._decoder = Decoder("client", limits=limits.packet)
         self._connect = Connect("")
@@ -310,7 +309,7 @@ class BufferedMqttSession:
         """Send PUBACK or PUBREC, with the identifier of a receipt where there is one and the client accepts it."""
         # A client may ask for no user properties in acknowledgements [MQTT-3.1.2-29].
         if receipt and self._v5 and self._connect.properties.request_problem_information != 0:
-            packet = replace(packet, properties=packet.properties.replace(user=((RECEIPT_ID, receipt),)))
+            packet = replace(packet, properties=packet.properties.replace(user=((PROPERTY_RECEIPT_ID, receipt),)))
         if self._stage is Stage.OPEN:
             self._write(packet)
 

@@ -20,10 +20,9 @@ from svc.errors import SvcError
 from svc.naming import PROPERTY_NONCE, PROPERTY_PREFIX, PROPERTY_RECEIPT_ID
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.notary.publish import is_reserved_property
 from svc.policy.engine import Denied
-from svc.policy.rules import MqttAction
 from svc.proxy.errors import ProxyError, PublishRefused, UpstreamMalformed
+from svc.proxy.mqtt.admission import admit, filter_refusal, kept, last_disconnect, lowered, refusing_connack
 from svc.proxy.mqtt.assigned_aliases import AssignedAliases
 from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
 from svc.proxy.mqtt.interfaces import MqttLimits, SessionEnds, TopicAuthorizer
@@ -44,7 +43,6 @@ from svc.wire.mqtt import (
     MqttError,
     Packet,
     PacketType,
-    Properties,
     Publish,
     QuotaExceeded,
     ReasonCode,
@@ -57,13 +55,11 @@ from svc.wire.mqtt import (
     VersionUnsupported,
     encode,
 )
-from svc.wire.mqtt.codes import DISCONNECT_REASONS, REASONS, SUBSCRIPTION_REFUSED, Sender
+from svc.wire.mqtt.codes import Sender
 
 #: Topics with a decision that is remembered, and the octets of the longest one.
 MAX_TOPICS: Final = 1024
 MAX_TOPIC_OCTETS: Final = 1024
-#: Topic aliases in each direction, whatever client and broker offer.
-MAX_ALIASES: Final = 64
 
 _V5: Final = Version.V5
 #: What others send under names of the proxy's own is removed.
@@ -72,11 +68,6 @@ _DROPPED: Final = b""
 _NOTHING: Final[frozenset[str]] = frozenset()
 #: The packets of a client that pass before CONNACK; others wait for it.
 _BEFORE_CONNACK: Final = (PacketType.CONNECT, PacketType.AUTH, PacketType.DISCONNECT)
-#: Return codes of MQTT 3.1.1; others are "server unavailable".
-_RETURN_CODES: Final = {
-    ReasonCode.NOT_AUTHORIZED: ReturnCode.NOT_AUTHORIZED,
-    ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: ReturnCode.IDENTIFIER_REJECTED,
-}
 
 
 #: How exchanges end whose connection ends by a cause, where it is not the proxy that ends them.
@@ -333,7 +324,7 @@ class PassThroughSession:
         self._stage = _CONNACK
         self.keep_alive = packet.keep_alive
         try:
-            self._admit(packet)
+            admit(packet, self._limits.client_id, self._ends, self._authorizer)
         except ClientIdRefused as denied:
             self._ends.refused(denied, "Connect", None)
             self.end("policy_deny", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
@@ -348,24 +339,6 @@ class PassThroughSession:
             self._ends.open_upstream()
         return _DROPPED
 
-    def _admit(self, packet: Connect) -> None:
-        limit, will = self._limits.client_id, packet.will
-        if len(packet.client_id.encode()) > limit:
-            raise QuotaExceeded(packet="CONNECT", limit=limit, items="octets of a client identifier")
-        self._authorizer.named(packet.client_id)
-        action: MqttAction = "Publish"
-        try:
-            # First, since an admitted client may take the place of another.
-            if will is not None:
-                self._authorizer.publish(will.topic)
-            action = "Connect"
-            self._authorizer.connect(packet)
-        except ClientIdRefused:
-            raise
-        except Denied as denied:
-            self._ends.refused(denied, action, None if will is None or action == "Connect" else will.topic)
-            raise
-
     def upstream_opened(self) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
         if self._stage is not _CONNACK:
@@ -373,24 +346,16 @@ class PassThroughSession:
         packet, self._connect = self._connect, replace(self._connect, password=None)
         self._from_upstream = Framer("server", packet.version, self._limits.packet)
         if self._v5:
-            properties = self._lowered(_kept(packet.properties, _NOTHING))
+            properties = lowered(kept(packet.properties), self._limits.packet.packet)
             will = packet.will
             if will is not None:
-                will = replace(will, properties=_kept(will.properties, _NOTHING))
+                will = replace(will, properties=kept(will.properties))
             packet = replace(packet, properties=properties, will=will)
             self._upstream_aliases.maximum = properties.topic_alias_maximum or 0
         self._upstream_open = True
         self._ends.write_upstream(encode(packet, packet.version, "client"))
         self._hold(held=False)
         self.client_received(b"")
-
-    def _lowered(self, properties: Properties) -> Properties:
-        """Lower what a side accepts to what the proxy does."""
-        most = self._limits.packet.packet
-        return properties.replace(
-            maximum_packet_size=min(properties.maximum_packet_size or most, most),
-            topic_alias_maximum=min(properties.topic_alias_maximum or 0, MAX_ALIASES) or None,
-        )
 
     def _connack(self, packet: Connack) -> bytes | None:
         if packet.code:
@@ -410,7 +375,7 @@ class PassThroughSession:
         properties = packet.properties
         if properties.server_keep_alive is not None:
             self.keep_alive = properties.server_keep_alive
-        properties = self._lowered(_kept(properties, self._to_client_kept))
+        properties = lowered(kept(properties, self._to_client_kept), self._limits.packet.packet)
         if most < (properties.receive_maximum or _MOST_UNACKNOWLEDGED):
             properties = properties.replace(receive_maximum=most)
         self._client_aliases.maximum = properties.topic_alias_maximum or 0
@@ -500,7 +465,7 @@ class PassThroughSession:
                 self._unacknowledged += 1
         if self._client_aliases.passed(packet):
             packet = replace(packet, topic=topic)
-            return encode(replace(packet, properties=_kept(packet.properties, self._to_upstream_kept)), _V5, "client")
+            return encode(replace(packet, properties=kept(packet.properties, self._to_upstream_kept)), _V5, "client")
         return self._passed(packet, "client")
 
     def _refuse_publish(self, packet: Publish, error: SvcError) -> bytes:
@@ -519,7 +484,10 @@ class PassThroughSession:
     # -- Subscriptions -----------------------------------------------------------------------------------------------
 
     def _subscribe(self, packet: Subscribe) -> bytes | None:
-        codes = [self._refusal(each.filter) for each in packet.subscriptions]
+        codes = [
+            filter_refusal(each.filter, self._filters, self._ends, self._authorizer, v5=self._v5)
+            for each in packet.subscriptions
+        ]
         if None not in codes:
             suback = Suback(packet.packet_id, [code for code in codes if code is not None])
             self._answer(encode(suback, self._version, "server"))
@@ -528,19 +496,8 @@ class PassThroughSession:
             return self._passed(packet, "client")
         self._filters.partly_refused(packet.packet_id, codes)
         passed = [each for each, code in zip(packet.subscriptions, codes, strict=True) if code is None]
-        packet = replace(packet, subscriptions=passed, properties=_kept(packet.properties, _NOTHING))
+        packet = replace(packet, subscriptions=passed, properties=kept(packet.properties))
         return encode(packet, self._version, "client")
-
-    def _refusal(self, topic_filter: str) -> int | None:
-        """The code by which a subscription is refused; None where it is passed on."""
-        try:
-            self._authorizer.subscribe(topic_filter)
-        except Denied as denied:
-            self._ends.refused(denied, "Subscribe", topic_filter)
-            return ReasonCode.NOT_AUTHORIZED if self._v5 else SUBSCRIPTION_REFUSED
-        if self._filters.add(topic_filter):
-            return None
-        return ReasonCode.QUOTA_EXCEEDED if self._v5 else SUBSCRIPTION_REFUSED
 
     # -- Octets of the broker ----------------------------------------------------------------------------------------
 
@@ -612,7 +569,7 @@ class PassThroughSession:
         if isinstance(packet, Suback):
             merged = self._filters.merged(packet)
             if merged is not None:
-                merged = replace(merged, properties=_kept(packet.properties, self._to_client_kept))
+                merged = replace(merged, properties=kept(packet.properties, self._to_client_kept))
                 return encode(merged, self._version, "server")
         elif isinstance(packet, Unsuback):
             self._filters.unsubscribed(packet)
@@ -642,7 +599,7 @@ class PassThroughSession:
         # A client may ask for none in acknowledgements [MQTT-3.1.2-29].
         if receipt is None or not self._v5 or accepted.request_problem_information == 0:
             return octets
-        properties = _kept(packet.properties, _NOTHING)
+        properties = kept(packet.properties)
         properties = properties.replace(user=(*properties.user, (PROPERTY_RECEIPT_ID, receipt)))
         longer = encode(replace(packet, properties=properties), _V5, "server")
         most = accepted.maximum_packet_size
@@ -693,14 +650,9 @@ class PassThroughSession:
         if self._stage is _ENDED:
             return
         if self._stage is _CONNACK:
-            if self._v5:
-                answer = code if code in REASONS[PacketType.CONNACK] else ReasonCode.SERVER_UNAVAILABLE
-            else:
-                answer = _RETURN_CODES.get(code, ReturnCode.SERVER_UNAVAILABLE)  # type: ignore[assignment]
-            self._to_client.append(encode(Connack(code=answer), self._version, "server"))
+            self._to_client.append(encode(refusing_connack(code, v5=self._v5), self._version, "server"))
         elif self._stage is _OPEN and self._v5:
-            answer = code if code in DISCONNECT_REASONS["server"] else ReasonCode.SERVER_BUSY
-            self._to_client.append(encode(Disconnect(answer), _V5, "server"))
+            self._to_client.append(encode(last_disconnect(code), _V5, "server"))
         if self._upstream_open and not will:
             self._to_upstream.append(encode(Disconnect(), self._version, "client"))
         self._finish(cause, error)
@@ -725,7 +677,7 @@ class PassThroughSession:
             names = self._to_client_kept
         elif isinstance(packet, Publish):
             names = self._to_upstream_kept
-        properties = _kept(packet.properties, names)
+        properties = kept(packet.properties, names)
         if properties is packet.properties:
             return None
         return encode(replace(packet, properties=properties), _V5, sender)
@@ -750,13 +702,6 @@ class PassThroughSession:
         ending, self._ending = self._ending, None
         if ending is not None:
             self._ends.close(*ending)
-
-
-def _kept(properties: Properties, names: frozenset[str]) -> Properties:
-    """Return properties without reserved user properties other than these; the same object where it has none."""
-    user = properties.user
-    left = tuple(pair for pair in user if not is_reserved_property(pair[0]) or pair[0] in names)
-    return properties if len(left) == len(user) else properties.replace(user=left)
 
 
 def _remember(topics: set[bytes], topic: str) -> None:

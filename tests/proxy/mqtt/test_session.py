@@ -13,8 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.proxy.errors import NotaryRate, UpstreamUnreachable
+from svc.proxy.mqtt.admission import MAX_ALIASES
 from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
-from svc.proxy.mqtt.session import MAX_ALIASES, MAX_TOPIC_OCTETS, MAX_TOPICS
+from svc.proxy.mqtt.session import MAX_TOPIC_OCTETS, MAX_TOPICS
 from svc.proxy.mqtt.subscribing import MAX_FILTER_OCTETS, MAX_WAITING, ClientFilters
 from svc.transport.errors import ConnectionLimitReached
 from svc.wire.mqtt import (
