@@ -58,6 +58,11 @@ ELSEWHERE = {
         f"svc.proxy.artifacts.{name}": "proxy/mqtt/test_artifact_reports.py"
         for name in ("began", "failed", "refused", "dropped")
     },
+    **{
+        name: "proxy/mqtt/test_buffer_reports.py"
+        for name in EVENTS
+        if name.startswith(("svc.proxy.buffer.", "svc.proxy.replay.", "svc.proxy.forwarding."))
+    },
     "svc.proxy.policy.audited": "proxy/test_observers.py",
     "svc.proxy.policy.dry_run": "proxy/test_observers.py",
     "svc.proxy.policy.rejected": "policyfiles/test_watch.py",

@@ -1,0 +1,140 @@
+"""Metrics, log records and readiness of the buffer of messages and of the sessions that are forwarded."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from errno import ENOSPC
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.task import Clock
+
+from svc.proxy.mqtt.buffer.errors import MessageBufferError
+from svc.proxy.mqtt.buffer.records import SessionKey
+from svc.proxy.mqtt.buffer_reports import CONDITION, LOG_INTERVAL, BufferReports, SessionReports
+from svc.telemetry.events import Event
+from svc.telemetry.health import Health
+from svc.telemetry.metrics import ProxyMetrics
+from svc.wire.mqtt import ReasonCode, ReturnCode
+from tests.proxy.parts import LogTestCase
+
+PATH = "/var/lib/svc/buffer.db"
+KEY = SessionKey("iot", "meter-1", "spiffe://prod.example/meter")
+UNREADABLE = MessageBufferError("mqtt_buffer_unreadable", database="buffer", path=PATH, client="meter-1", detail="x")
+
+
+class BufferReportsTests(LogTestCase):
+    """What operators see."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.clock = Clock()
+        self.registry = CollectorRegistry()
+        self.health = Health((), now=lambda: datetime(2026, 11, 21, tzinfo=UTC))
+        self.reports = BufferReports(ProxyMetrics(self.registry).mqtt(), self.health, PATH, self.clock)
+        self.session = SessionReports(self.reports, KEY, 0)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        return self.registry.get_sample_value(f"svc_proxy_mqtt_{name}", labels)
+
+    def attributes(self, event: Event) -> dict[str, object]:
+        return {name: value for name, value in self.only(event).attributes.items() if value is not None}
+
+    def test_life(self) -> None:
+        """The buffer is opened with what a former process left, and closed."""
+        self.reports.opened(2, 7)
+        self.assertEqual({"sessions": 2, "messages": 7, "path": PATH}, self.attributes(Event.BUFFER_OPENED))
+        self.assertEqual(7, self.value("buffer_messages_queued"))
+        self.reports.listener_gone("former", 3)
+        self.assertEqual({"listener": "former", "messages": 3}, self.attributes(Event.BUFFER_WAITS))
+        self.reports.left_behind(4, 500)
+        self.assertEqual({"operations": 4, "octets": 500, "path": PATH}, self.attributes(Event.BUFFER_LEFT_BEHIND))
+        self.reports.closed()
+        self.assertEqual({"path": PATH}, self.attributes(Event.BUFFER_CLOSED))
+
+    def test_refuses_and_accepts(self) -> None:
+        """A buffer that accepts nothing fails a condition, not a required one, until it accepts again; both logged."""
+        self.reports.accepting_changed(None)
+        self.assertEqual([], self.logged)
+        self.reports.accepting_changed(UNREADABLE)
+        condition = self.health.condition(CONDITION)
+        self.assertEqual((False, False), (condition.required, condition.holds))
+        self.assertEqual(str(UNREADABLE), self.reports.trouble)
+        self.assertEqual(UNREADABLE.reason, self.only(Event.BUFFER_REFUSES).fields["detail_reason"])
+        self.reports.accepting_changed(None)
+        self.assertTrue(self.health.condition(CONDITION).holds)
+        self.assertEqual({"path": PATH}, self.attributes(Event.BUFFER_ACCEPTS))
+        self.reports.closing()
+        self.reports.accepting_changed(UNREADABLE)
+        self.assertTrue(self.health.condition(CONDITION).holds)
+        self.only(Event.BUFFER_REFUSES)
+
+    def test_database(self) -> None:
+        """Errors of the database are logged once a minute; damage, and what lies aside, each time."""
+        for _number in range(3):
+            self.reports.db_error("put", f"error {ENOSPC}")
+        self.assertEqual({"op": "put", "path": PATH}, self.attributes(Event.BUFFER_FAILED))
+        self.clock.advance(LOG_INTERVAL)
+        self.reports.db_error("put")
+        self.assertEqual([None, 2], [each.attributes["repeated"] for each in self.of(Event.BUFFER_FAILED)])
+        self.reports.damaged(PATH)
+        self.assertEqual({"path": PATH}, self.attributes(Event.BUFFER_DAMAGED))
+        self.reports.set_aside(PATH, f"{PATH}.1")
+        self.assertEqual({"path": PATH, "aside": f"{PATH}.1"}, self.attributes(Event.BUFFER_SET_ASIDE))
+        self.reports.lies_aside(["a", "b"])
+        self.assertEqual({"databases": 2, "newest": "b"}, self.attributes(Event.BUFFER_LIES_ASIDE))
+
+    def test_replay(self) -> None:
+        """A replay is what waits when the broker is back; it ends with the last of it. Nothing waiting is no replay."""
+        self.session.upstream_connected()
+        self.session.queued(1)
+        self.session.queued(-1)
+        self.assertEqual([], self.logged)
+        for _message in range(3):
+            self.session.stored()
+            self.session.queued(1)
+        self.assertEqual((3, 3), (self.value("buffer_messages_queued"), self.value("buffer_messages_stored_total")))
+        self.session.upstream_connected()
+        self.assertEqual(3, self.attributes(Event.REPLAY_BEGAN)["messages"])
+        for _message in range(3):
+            self.assertEqual([], self.of(Event.REPLAY_ENDED))
+            self.session.queued(-1)
+        self.assertEqual(3, self.attributes(Event.REPLAY_ENDED)["messages"])
+        self.assertEqual(0, self.value("buffer_messages_queued"))
+
+    def test_acknowledgements(self) -> None:
+        """They are counted by who gave them."""
+        self.session.acked("upstream")
+        self.session.acked("middleware")
+        self.session.acked("middleware")
+        counted = [self.value("buffer_messages_acked_total", source=each) for each in ("upstream", "middleware")]
+        self.assertEqual([1, 2], counted)
+
+    def test_broker_away(self) -> None:
+        """Attempts are counted by their result; a budget that is used up, and refusals, are logged too."""
+        self.session.reconnected(True)
+        self.session.reconnected(False)
+        counted = [self.value("upstream_reconnections_total", result=each) for each in ("success", "error")]
+        self.assertEqual([1, 1], counted)
+        self.session.replay_failed()
+        self.assertEqual(1, self.value("buffer_replay_failures_total"))
+        self.assertEqual("meter-1", self.attributes(Event.REPLAY_FAILED)["client_id"])
+        for code, name in ((ReasonCode.BANNED, "banned"), (ReturnCode.NOT_AUTHORIZED, "not_authorized")):
+            self.session.connack_rejected(code)
+            self.assertEqual(1, self.value("upstream_connack_rejected_total", reason=name))
+        self.session.upstream_failed(UNREADABLE)
+        self.session.page_failed(UNREADABLE)
+        self.session.credentials_missing()
+        reasons = [each.fields["detail_reason"] for each in self.of(Event.FORWARDING_FAILED)]
+        self.assertEqual(["upstream_refused", UNREADABLE.reason, "credentials_missing"], reasons)
+
+    def test_messages(self) -> None:
+        """What is not accepted, dropped or sent again is logged once a minute for each client and reason."""
+        for _number in range(2):
+            self.session.refused("octets")
+            self.session.dropped("rejected", ReasonCode.NOT_AUTHORIZED)
+            self.session.session_lost(2)
+        self.assertEqual("octets", self.only(Event.BUFFER_FULL).fields["detail_reason"])
+        self.assertEqual("not_authorized", self.attributes(Event.BUFFER_MESSAGE_DROPPED)["code"])
+        self.assertEqual(2, self.attributes(Event.BUFFER_SESSION_LOST)["resent"])
+        SessionReports(self.reports, KEY._replace(client_id="meter-2"), 0).refused("octets")
+        self.assertEqual(2, len(self.of(Event.BUFFER_FULL)))
