@@ -32,8 +32,8 @@ class NonceFilter:
         return self._room < 0
 
     def add(self, client: str, nonce: str) -> None:
-        """Add one."""
-        self._room -= 1
+        """Add one; what may have been added before takes no more room."""
+        self._room -= self.rules_out(client, nonce)
         for place in self._places(client, nonce):
             self._bits[place >> 3] |= 1 << (place & 7)
 

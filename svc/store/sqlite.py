@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Final, Unpack
+from typing import Any, Final, Unpack
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -16,6 +16,7 @@ from svc.sqlite.disk import DAMAGED, explain, primary_code
 from svc.sqlite.errors import DatabaseQuarantined
 from svc.sqlite.kind import Connect
 from svc.store.errors import StoreError, StoreUnavailable
+from svc.store.interface import CompleteDrafts
 from svc.store.nonces import NonceFilter
 from svc.store.reader import SqliteReader
 from svc.store.records import StoredReceipt
@@ -65,7 +66,7 @@ class SqliteStore(ThreadedStore):
         #: The nonces that may be stored, once all are in it, and the one that is being filled.
         self._nonces: NonceFilter | None = None
         self._filling: NonceFilter | None = None
-        #: Records at the start, at most.
+        #: Records at the start, at most; since then the nonces that were read for the last filter.
         self._records = 0
 
     def init(self) -> None:
@@ -73,9 +74,14 @@ class SqliteStore(ThreadedStore):
         self._fill(NonceFilter(2 * self._records))
 
     def put_receipt(self, receipt: StoredReceipt) -> Deferred[None]:
-        if receipt.nonce is not None:
-            self._add(receipt.client, receipt.nonce)
-        return super().put_receipt(receipt)
+        client, nonce = receipt.client, receipt.nonce
+        if nonce is None:
+            return super().put_receipt(receipt)
+        self._add(client, nonce)
+        return super().put_receipt(receipt).addCallback(lambda _none: self._add(client, nonce))
+
+    def put_draft(self, draft: Any, complete: CompleteDrafts) -> Deferred[StoredReceipt]:
+        return super().put_draft(draft, complete).addCallback(self._add_stored)
 
     def reserve(self, client: str, nonce: str) -> Deferred[bool]:
         """No other process uses this database: a nonce is free unless it is stored, which most are known not to be."""
@@ -85,16 +91,29 @@ class SqliteStore(ThreadedStore):
         return succeed(True) if new and self._read_thread is not None else super().reserve(client, nonce)
 
     def give_back(self, client: str, nonce: str) -> Deferred[None]:
+        # Its record may be stored although it failed as late.
+        self._add(client, nonce)
         return succeed(None) if self._read_thread is not None else super().give_back(client, nonce)
 
+    def _add_stored(self, record: StoredReceipt) -> StoredReceipt:
+        if record.nonce is not None:
+            self._add(record.client, record.nonce)
+        return record
+
     def _add(self, client: str, nonce: str) -> None:
+        """
+        Add a nonce: when it is reserved, and again when its record is stored.
+
+        Meanwhile a filter may have been filled that has read the database before the record was there.
+        """
         known, filling = self._nonces, self._filling
         if filling is not None:
             filling.add(client, nonce)
         if known is not None:
             known.add(client, nonce)
             if known.full and filling is None:
-                self._fill(NonceFilter(2 * known.capacity))
+                # Records are pruned too: room for those that were there last. If they are more now, it is soon full.
+                self._fill(NonceFilter(2 * self._records))
 
     def _nonces_behind(self, after: tuple[str, str]) -> Deferred[list[tuple[str, str]]]:
         return self._get(lambda _reader: self._reader.nonces(after, _SLICE))
@@ -105,11 +124,13 @@ class SqliteStore(ThreadedStore):
 
         async def fill() -> None:
             after = ("", "")
+            count = 0
             while found := await self._nonces_behind(after):
+                count += len(found)
                 for client, nonce in found:
                     filling.add(client, nonce)
                 after = found[-1]
-            self._nonces = filling
+            self._nonces, self._records = filling, count
 
         def ended(failure: Failure | None) -> None:
             self._filling = None

@@ -33,14 +33,18 @@ class NonceFilterTests(SynchronousTestCase):
         self.assertLessEqual(sum(not found.rules_out(*each) for each in others - added), 2)
 
     def test_at_capacity(self) -> None:
-        """With as many as there is room for, less than one in a hundred others needs a look-up; one more is many."""
+        """With as many as there is room for, less than one in a hundred others needs a look-up; more are too many."""
         found = NonceFilter(1)
         self.assertEqual(MIN_CAPACITY, found.capacity)
         for number in range(MIN_CAPACITY):
             found.add(CLIENT, str(number))
         self.assertFalse(found.full)
         self.assertLess(sum(not found.rules_out(CLIENT, f"x{number}") for number in range(5000)), 50)
-        found.add(CLIENT, "more")
+        for number in range(MIN_CAPACITY):
+            found.add(CLIENT, str(number))
+        self.assertFalse(found.full)
+        for number in range(MIN_CAPACITY // 100):
+            found.add(CLIENT, f"more{number}")
         self.assertTrue(found.full)
 
 
@@ -108,13 +112,60 @@ class KnownNonceTests(SynchronousTestCase):
         self.assertTrue(self.successResultOf(again[1]))
 
     def test_growth(self) -> None:
-        """A filter that is full is replaced by one with room for twice as many."""
-        store = self.opened()
-        self.successResultOf(store.put_receipt(receipt("r1", nonce="n1")))
-        for number in range(MIN_CAPACITY + 1):
-            store._add(CLIENT, f"x{number}")
+        """A filter that is full is replaced by one with room for twice as many as are stored."""
+        with patch("svc.store.nonces.MIN_CAPACITY", 4):
+            store = self.opened()
+            for number in range(40):
+                self.assertEqual(True, self.reserved(store, f"n{number}")[0])
+                self.successResultOf(store.put_receipt(receipt(f"r{number}", nonce=f"n{number}")))
         assert store._nonces is not None
-        self.assertEqual(2 * MIN_CAPACITY, store._nonces.capacity)
-        self.assertEqual((False, 1), self.reserved(store, "n1"))
-        self.assertEqual((True, 0), self.reserved(store, "x1"))
+        self.assertEqual(64, store._nonces.capacity)
+        self.assertEqual([(False, 1)] * 40, [self.reserved(store, f"n{number}") for number in range(40)])
         self.successResultOf(store.close())
+
+    def test_no_growth_by_what_is_not_stored(self) -> None:
+        """However many were added, there is room for twice as many as are stored."""
+        with patch("svc.store.nonces.MIN_CAPACITY", 4):
+            store = self.opened()
+            self.successResultOf(store.put_receipt(receipt("r1", nonce="n1")))
+            for number in range(200):
+                self.successResultOf(store.reserve(CLIENT, f"x{number}"))
+        assert store._nonces is not None
+        self.assertEqual(4, store._nonces.capacity)
+        self.assertEqual((False, 1), self.reserved(store, "n1"))
+        self.successResultOf(store.close())
+
+    def test_growth_between_reservation_and_record(self) -> None:
+        """A nonce is refused although the filter was replaced after its reservation and before its record was there."""
+        with patch("svc.store.nonces.MIN_CAPACITY", 4):
+            store = self.opened()
+            for number in range(3):
+                self.assertTrue(self.successResultOf(store.reserve(CLIENT, f"n{number}")))
+            for number in range(20):
+                self.successResultOf(store.reserve(CLIENT, f"x{number}"))
+            records = [receipt(f"r{number}", nonce=f"n{number}") for number in range(2)]
+            self.successResultOf(store.put_draft("n0", lambda _drafts: [records[0]]))
+            self.successResultOf(store.put_receipt(records[1]))
+            self.successResultOf(store.put_draft("", lambda _drafts: [receipt("r3")]))
+        self.assertEqual([False, False], [self.reserved(store, nonce)[0] for nonce in ("n0", "n1")])
+        self.successResultOf(store.close())
+
+    def test_growth_before_a_record_is_committed(self) -> None:
+        """So is one whose record was handed over before the filter was replaced, and committed after that."""
+        threads: dict[str, HeldThread] = {}
+        with patch("svc.store.nonces.MIN_CAPACITY", 4):
+            store = self.opened(start_thread=lambda name, *work: threads.setdefault(name, HeldThread(name, *work)))
+            reader, writer = threads["svc-store-reader"], threads["svc-store-writer"]
+            while reader.jobs:
+                reader.run()
+            stored = store.put_receipt(receipt("r0", nonce="n0"))
+            for number in range(8):
+                store.reserve(CLIENT, f"x{number}")
+                while reader.jobs:
+                    reader.run()
+            writer.run()
+            self.successResultOf(stored)
+            again = store.reserve(CLIENT, "n0")
+            while reader.jobs:
+                reader.run()
+        self.assertFalse(self.successResultOf(again))
