@@ -45,7 +45,7 @@ SALT_BYTES: Final = 16
 # Reading the value of a member of an enum is two calls of Python code.
 _LEVELS: Final = {each: each.value for each in Level}
 _OUTCOMES: Final = {each: each.value for each in ExchangeOutcome}
-#: Fields whose texts are kept, and octets of a text: together 512 KiB at most.
+#: Fields whose texts are kept, and octets of a field and of its text: together 1 MiB at most.
 _KNOWN_FIELDS: Final = 1024
 _KNOWN_OCTETS: Final = 512
 
@@ -173,7 +173,8 @@ class PayloadWriter:
             # What Connection names is left out elsewhere.
             return None
         text = "".join(f"[{_quoted(name)},{_quoted(value)}]" for name, value in recorded_headers((field,)))
-        if len(text) <= _KNOWN_OCTETS:
+        # What is left out has no text, but may be large.
+        if len(text) <= _KNOWN_OCTETS and len(field[0]) + len(field[1]) <= _KNOWN_OCTETS:
             if len(known) >= _KNOWN_FIELDS:
                 known.clear()
             known[field] = text

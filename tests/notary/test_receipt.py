@@ -226,6 +226,14 @@ class PayloadWriterTests(SynchronousTestCase):
         headers = svc_of(made)["request"]["headers"]  # type: ignore[index]
         self.assertEqual([["x", str(number)] for number in range(3000)], headers)
 
+    def test_large_fields(self) -> None:
+        """Large fields are not kept, nor are those that are left out."""
+        writer = PayloadWriter(Redaction(), bytes)
+        for name in (b"X", b"TE", b"Svc-Other"):
+            raw = [(name, b"x" * 600)]
+            writer.write(FIXTURE.exchange(request_headers=raw), "s", FIXTURE.svid.spiffe_id)
+            self.assertNotIn(raw[0], writer._known)
+
 
 class EnvelopeTests(SynchronousTestCase):
     """The signed receipt as it is stored and served."""
