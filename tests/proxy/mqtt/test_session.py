@@ -652,6 +652,17 @@ class EndTests(SynchronousTestCase):
             pair.authorizer.topics, pair.authorizer.filters, pair.authorizer.connecting = topics, filters, connecting
             self.assertRaises(type(denied()), pair.session.reauthorize)
 
+    def test_subscribed_again_before_unsuback(self) -> None:
+        """A filter that is subscribed to again counts, whenever the broker confirms that it was removed before."""
+        pair = Pair().open()
+        pair.client(Subscribe(1, [Subscription("a")]), Unsubscribe(2, ["a"]), Subscribe(3, [Subscription("a")]))
+        pair.upstream(Suback(1, [0]), Unsuback(2, [0]), Suback(3, [0]))
+        pair.authorizer.filters = {"a"}
+        self.assertRaises(type(denied()), pair.session.reauthorize)
+        pair.client(Unsubscribe(4, ["a", "a"]), Unsubscribe(5, ["a"]))
+        pair.upstream(Unsuback(4, [0, 0x11]), Unsuback(5, [0x11]))
+        pair.session.reauthorize()
+
 
 class RecordingTests(SynchronousTestCase):
     """Messages that are recorded, and responses that wait for it."""
