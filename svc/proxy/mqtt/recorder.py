@@ -419,6 +419,10 @@ class PublishRecorder:
             self._over(exchange, response)
             done(exchange.receipt_id)
             return
+        if exchange.reservation is None:
+            # Its record has failed, for an earlier connection or since it was ended before.
+            self._completed(exchange, response, Failure(NotaryUnavailable()), done)
+            return
         exchange.waiting.append(lambda result: self._completed(exchange, response, result, done))
         if exchange.committing:
             return

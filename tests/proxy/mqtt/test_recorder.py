@@ -518,6 +518,17 @@ class RepetitionTests(SynchronousTestCase):
         receipt_id = completed(other, again, pubrec())
         self.assertEqual([receipt_id], [each.id for each in self.rig.stored()])
 
+    def test_failed_before_completion(self) -> None:
+        """A message that was released before its PUBREC, and whose record failed then, is not acknowledged."""
+        exchange = begun(self.recorder, publish(2))
+        assert isinstance(exchange, PublishExchange)
+        self.rig.store.failure = StoreUnavailable(path="notary.db", detail="disk full")
+        self.recorder.release(exchange.message.packet_id)
+        results: list[Any] = []
+        self.recorder.complete(exchange, pubrec(), AckedBy.UPSTREAM, results.append)
+        self.assertIsInstance(results[0].value, NotaryUnavailable)
+        self.assertEqual((1, 0), (len(results), self.recorder.in_flight))
+
     def test_failed_after_disconnection(self) -> None:
         """An exchange whose record failed after its client left is over."""
         self.rig.store.hold = True
