@@ -6,6 +6,7 @@ PUBACK and PUBREC are sent in the order of the broker, each type by itself, each
 
 from __future__ import annotations
 
+import hashlib
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -15,7 +16,7 @@ from svc.notary.level import Level
 from svc.notary.publish import AckedBy
 from svc.proxy.errors import ProxyError
 from svc.proxy.mqtt.recorder import PublishExchange, PublishRecorder
-from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, Publish, Version
+from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, Publish, ReasonCode, Version
 
 #: Encodes a response with the identifier of a receipt, or without one.
 Encode = Callable[[str | None], bytes]
@@ -51,6 +52,9 @@ class RecordedMessages:
         self._failed = failed
         #: What the broker has not acknowledged yet by packet identifier, in order; None for a message without record.
         self._expected: dict[int, list[PublishExchange | None]] = {}
+        #: Digests of messages whose packet identifiers are in use: with QoS 2 until PUBREL, since the broker answers
+        #: another one under such an identifier without publishing it.
+        self._in_use: dict[int, bytes] = {}
         #: With QoS 0, not sent yet.
         self._unsent: list[PublishExchange] = []
         #: Messages with QoS 0 whose records are not durable; those with QoS 1 and 2 that are not acknowledged.
@@ -86,9 +90,13 @@ class RecordedMessages:
         return packet_id in self._expected
 
     def check(self, packet: Publish) -> None:
-        """Refuse a packet identifier in use: its message would be acknowledged with the record of another one."""
-        expected = self._expected.get(packet.packet_id) if packet.qos else None
-        if expected and (not packet.dup or len(expected) >= _MAX_REPETITIONS):
+        """
+        Refuse a packet identifier in use, unless the message is repeated: another one would be acknowledged with its
+        record. The topic is that of the alias.
+        """
+        former = self._in_use.get(packet.packet_id) if packet.qos else None
+        repeated = packet.dup and former == _digest(packet) if former is not None else True
+        if not repeated or len(self._expected.get(packet.packet_id, ())) >= _MAX_REPETITIONS:
             raise ProtocolViolation(packet="PUBLISH", defect="its packet identifier is in use")
 
     def begin(
@@ -104,7 +112,7 @@ class RecordedMessages:
                 done(result)
                 return
             if packet.qos:
-                self._expect(packet.packet_id, result)
+                self._expect(packet, result)
                 self._unreleased += 1
             else:
                 self._unsent.append(result)
@@ -115,10 +123,11 @@ class RecordedMessages:
     def passed(self, packet: Publish) -> None:
         """A message without record is sent now."""
         if packet.qos:
-            self._expect(packet.packet_id, None)
+            self._expect(packet, None)
 
-    def _expect(self, packet_id: int, exchange: PublishExchange | None) -> None:
-        self._expected.setdefault(packet_id, []).append(exchange)
+    def _expect(self, packet: Publish, exchange: PublishExchange | None) -> None:
+        self._expected.setdefault(packet.packet_id, []).append(exchange)
+        self._in_use[packet.packet_id] = _digest(packet)
 
     def sent(self) -> None:
         """Record the messages with QoS 0, which have been sent."""
@@ -139,6 +148,8 @@ class RecordedMessages:
         exchange = expected.pop(0) if expected else None
         if not expected:
             self._expected.pop(packet.packet_id, None)
+            if packet.type is PacketType.PUBACK or packet.code >= ReasonCode.UNSPECIFIED_ERROR:
+                self._in_use.pop(packet.packet_id, None)
         if exchange is not None and exchange.message.qos != _ACKNOWLEDGED_QOS[packet.type]:
             raise ProtocolViolation(packet=packet.type.name, defect="it acknowledges a message of another QoS")
         waiting = self._waiting[packet.type]
@@ -160,6 +171,7 @@ class RecordedMessages:
 
     def released(self, packet_id: int) -> None:
         """The client has sent PUBREL."""
+        self._in_use.pop(packet_id, None)
         self._recorder.release(packet_id)
 
     def end(self, outcome: ExchangeOutcome) -> None:
@@ -181,3 +193,11 @@ class RecordedMessages:
             octets += waiting.popleft()
         if octets:
             self._release(b"".join(octets))
+
+
+def _digest(packet: Publish) -> bytes:
+    """What two packets of one message have in common."""
+    head = (packet.qos, packet.retain, packet.topic, packet.properties.replace(topic_alias=None))
+    digest = hashlib.sha256(repr(head).encode())
+    digest.update(packet.payload)
+    return digest.digest()

@@ -137,7 +137,7 @@ class PassThroughSession:
         self._unacknowledged = 0
         #: Whether the client is held until a message is admitted; a message that waits for the broker before that.
         self._admitting = False
-        self._postponed: tuple[Publish, str, Level] | None = None
+        self._postponed: tuple[Publish, str] | None = None
         self._stage = _CONNECT
         self._from_client = Framer("client", None, limits.packet)
         self._from_upstream = Framer("server", None, limits.packet)
@@ -217,10 +217,14 @@ class PassThroughSession:
         if self._postponed is not None:
             if self._unacknowledged > 0:
                 return
-            (packet, topic, level), self._postponed = self._postponed, None
+            (packet, topic), self._postponed = self._postponed, None
             self._busy = True
             try:
-                instead = self._record(packet, topic, level)
+                # The policies may have changed meanwhile.
+                instead = self._record(packet, topic, self._authorizer.publish(topic))
+            except Denied as denied:
+                self._ends.refused(denied, "Publish", topic)
+                instead = self._refuse_publish(packet, denied)
             except MqttError as error:
                 self._violated(error)
                 instead = _DROPPED
@@ -422,13 +426,14 @@ class PassThroughSession:
         records = self._records
         if records is None:
             raise TypeError("messages are recorded from CONNACK on")
-        records.check(packet)
+        resolved = replace(packet, topic=topic)
+        records.check(resolved)
         if not level.recorded:
-            records.passed(packet)
+            records.passed(resolved)
             return self._forward(packet, topic)
         if self._unacknowledged > 0:
             # Acknowledgements of earlier messages could not be told from that of this one.
-            self._postponed = (packet, topic, level)
+            self._postponed = (packet, topic)
             self._hold(held=True)
             return _DROPPED
         try:
@@ -447,7 +452,7 @@ class PassThroughSession:
             else:
                 results.append(refusal)
 
-        records.begin(replace(packet, topic=topic), level, nonce, begun)
+        records.begin(resolved, level, nonce, begun)
         if results:
             return self._begun(packet, topic, results[0])
         self._admitting = True

@@ -819,6 +819,26 @@ class RecordingTests(SynchronousTestCase):
         self.publish(1)
         self.assertEqual((len(self.pair.take_upstream()), self.pair.ended and self.pair.ended[0]), (1, "protocol"))
 
+    def test_identifier_until_released(self) -> None:
+        """With QoS 2 an identifier is in use until PUBREL, its message recorded or not; the same may be repeated."""
+        for level in (Level.SIGN_REQUEST, Level.NONE):
+            for other, ends in ((b"other", True), (b"same", False)):
+                recorder = Recorder()
+                pair = Pair(recorder=recorder).open()
+                pair.client(Publish("first", b"", 1, packet_id=9))
+                pair.upstream(puback(9))
+                pair.authorizer.level = level
+                pair.client(Publish("t", b"same", 2, packet_id=3))
+                pair.upstream(Acknowledgement(PacketType.PUBREC, 3))
+                for done in recorder.done:
+                    done("r")
+                pair.authorizer.level = Level.SIGN_REQUEST
+                pair.client(Publish("t", other, 2, dup=True, packet_id=3))
+                self.assertEqual(ends, bool(pair.ended), (level, other))
+                if not ends:
+                    pair.client(Acknowledgement(PacketType.PUBREL, 3), Publish("t", b"other", 2, packet_id=3))
+                    self.assertIsNone(pair.ended)
+
     def test_repeated(self) -> None:
         """A message that is repeated on its connection has a PUBACK for each, up to a number of them."""
         message = self.publish(1)
