@@ -29,6 +29,8 @@ MEDIA_TYPE_PROBLEM: Final = "application/problem+json"
 # Topics of artifacts, below a prefix.
 ARTIFACT_PREFIX: Final = "$.svc"
 
+#: How the client identifiers of the proxy's own sessions with brokers begin.
+MQTT_CLIENT_PREFIX: Final = "svc-artifacts-"
 # User properties of MQTT 5.0; all of them are reserved for the proxy.
 PROPERTY_PREFIX: Final = "svc-"
 PROPERTY_NONCE: Final = "svc-nonce"

@@ -26,6 +26,7 @@ from twisted.logger import Logger
 
 from svc import naming
 from svc.errors import SvcError
+from svc.naming import MQTT_CLIENT_PREFIX
 from svc.notary.artifact import stored_artifact
 from svc.notary.artifact_topics import ArtifactPrefix
 from svc.notary.statement import Statement
@@ -99,7 +100,7 @@ class ArtifactStatus:
 def client_id_of(spiffe_id: str, listener: str) -> str:
     """Return the client identifier of a listener's session: 23 characters, which every broker takes."""
     digest = hashlib.sha256(f"{spiffe_id}\0{listener}".encode()).hexdigest()
-    return f"svc-artifacts-{digest[:9]}"
+    return MQTT_CLIENT_PREFIX + digest[:9]
 
 
 class ArtifactPublisher:

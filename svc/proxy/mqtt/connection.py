@@ -20,6 +20,7 @@ from zope.interface import implementer
 
 from svc.errors import SvcError, printable
 from svc.identity.errors import SvidInvalid
+from svc.naming import MQTT_CLIENT_PREFIX
 from svc.notary.level import Level, effective_level
 from svc.policy.engine import ConnectionPolicy, Denied, Permit
 from svc.policy.rules import MqttAction, RequestFacts
@@ -51,6 +52,8 @@ MAX_UNREAD_OCTETS: Final = 64 * 1024
 KEEP_ALIVE_FACTOR: Final = 1.5
 #: Policies about topics that begin so are those of the broker.
 _RESERVED_TOPIC: Final = "$"
+#: What brokers such as EMQX put before a filter, as ``$share``: its messages are those of the rest.
+_BROKER_PREFIXES: Final = ("$queue/", "$exclusive/")
 
 
 class _Pause(Flag):
@@ -376,7 +379,11 @@ class MqttConnection(RelayedClient):
     def subscribe(self, topic_filter: str) -> None:
         """Decide on a topic filter."""
         share = split_shared(topic_filter)
-        self._decide_topic("Subscribe", topic_filter if share is None else share.filter)
+        if share is not None:
+            topic_filter = share.filter
+        for prefix in _BROKER_PREFIXES:
+            topic_filter = topic_filter.removeprefix(prefix) or topic_filter
+        self._decide_topic("Subscribe", topic_filter)
 
     def _decide_topic(self, action: Literal["Publish", "Subscribe"], topic: str) -> Permit | None:
         if self._evidence is None:
@@ -414,10 +421,13 @@ class MqttConnection(RelayedClient):
         return self._rules
 
     def _check_client_id(self, client_id: str, evidence: PeerEvidence) -> None:
-        patterns = self.context.client_ids
+        patterns, identity = self.context.client_ids, evidence.svid.spiffe_id
+        if client_id.startswith(MQTT_CLIENT_PREFIX):
+            # It would take the session of the proxy, which publishes artifacts.
+            rule = f"identifiers that begin with {MQTT_CLIENT_PREFIX} are the proxy's"
+            raise ClientIdRefused(identity=identity, policy=f"listener {self.context.name}", rule=rule)
         if not patterns or self._policies is None:
             return
-        identity = evidence.svid.spiffe_id
         attributes = self._policies.attributes.attributes(identity)
         # One that the broker is to assign matches nothing.
         if not client_id or not any(each.admits(client_id, identity, attributes) for each in patterns):
@@ -530,7 +540,9 @@ class MqttConnection(RelayedClient):
             if idle >= timeouts.connect:
                 session.end("upstream", ReasonCode.SERVER_UNAVAILABLE)
         elif session.keep_alive:
-            if now - self._sent_at >= session.keep_alive * KEEP_ALIVE_FACTOR and not self._paused:
+            silent = now - self._sent_at >= session.keep_alive * KEEP_ALIVE_FACTOR
+            # While it is not read its silence shows nothing, but neither side moves for ever.
+            if silent and (not self._paused or idle >= self.context.idle):
                 session.end("idle", ReasonCode.KEEP_ALIVE_TIMEOUT)
         elif idle >= self.context.idle:
             session.end("idle", ReasonCode.KEEP_ALIVE_TIMEOUT)

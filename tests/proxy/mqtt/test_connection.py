@@ -12,7 +12,15 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svc.policy.engine import ConnectionPolicy, Denied
-from svc.policy.rules import Action, AuthorizationPolicy, RequestFacts, Rule
+from svc.policy.rules import (
+    Action,
+    AuthorizationPolicy,
+    MqttTarget,
+    RequestFacts,
+    Rule,
+    RuleTarget,
+    TopicFilters,
+)
 from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.mqtt.connection import BROKER_CLOSE_TIMEOUT, CLOSE_TIMEOUT, MAX_UNREAD_OCTETS
@@ -132,6 +140,29 @@ class BeginningTests(SynchronousTestCase):
         [answer] = device.take()
         assert isinstance(answer, Connack)
         self.assertEqual(answer.properties.assigned_client_id, "given")
+
+    def test_identifiers_of_the_proxy(self) -> None:
+        """A client cannot take the session in which the proxy publishes."""
+        for client_id, admitted in (("svc-artifacts-0123456789", 0), ("svc-artifacts", 1)):
+            rig = MqttRig()
+            rig.accept().send(Connect(client_id))
+            self.assertEqual(len(rig.endpoint.connections), admitted, client_id)
+
+    def test_prefixes_of_brokers(self) -> None:
+        """What some brokers put before a filter does not hide it from the policies."""
+        secret = RuleTarget(mqtt=MqttTarget(topics=TopicFilters(("secret/#",))))
+        rig = MqttRig(
+            policies=Policies.of(
+                AuthorizationPolicy("a", Action.ALLOW, (Rule("all"),)),
+                AuthorizationPolicy("d", Action.DENY, (Rule("secret", targets=(secret,)),)),
+            )
+        )
+        device = rig.connect()
+        filters = ["$queue/secret/a", "$exclusive/secret/a", "$share/g/secret/a", "$queue/open"]
+        device.send(Subscribe(1, [Subscription(each) for each in filters]))
+        [passed] = device.broker_takes()
+        assert isinstance(passed, Subscribe)
+        self.assertEqual([each.filter for each in passed.subscriptions], ["$queue/open"])
 
     def test_dry_run_and_audit(self) -> None:
         """Policies in dry run and Audit policies see the client and each topic once."""
@@ -495,6 +526,16 @@ class TimeTests(SynchronousTestCase):
         rig.pass_time(100)
         device.broker_wire.producer.resumeProducing()
         rig.pass_time(14)
+        self.assertFalse(device.wire.disconnecting)
+        rig.pass_time(2)
+        self.assertTrue(device.wire.disconnecting)
+
+    def test_not_read_for_ever(self) -> None:
+        """A client that is not read, and with which nothing moves for timeouts.idle, is closed."""
+        rig = MqttRig()
+        device = rig.connect(keep_alive=10)
+        device.broker_wire.producer.pauseProducing()
+        rig.pass_time(rig.mqtt.idle - 1)
         self.assertFalse(device.wire.disconnecting)
         rig.pass_time(2)
         self.assertTrue(device.wire.disconnecting)
