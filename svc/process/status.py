@@ -193,7 +193,7 @@ class Status:
         identities: newest first; the first serves new connections.
         rates: None until the first sample was taken.
         clients: clients that are connected (broker).
-        queued: messages that wait for clients (broker).
+        queued: messages that wait for clients (broker), or in the buffer for brokers (proxy).
         roots: oldest first of each kind (authority).
         entries: in the order of the configuration (authority).
         denials: denials of the last hour by precise reason.

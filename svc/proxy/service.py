@@ -101,7 +101,7 @@ class ProxyService(Service):
         self._rotation = rotation
         self._notarizer = notarizer
         self._collector = collector
-        self._stored = stored
+        self.stored = stored
         self.listeners = listeners
         self.servers = servers
         self._health = health
@@ -155,8 +155,8 @@ class ProxyService(Service):
         self.servers.startService()
         if self._stores:
             self._open_notary()
-        if self._stored is not None:
-            await self._stored.open()
+        if self.stored is not None:
+            await self.stored.open()
         self._rotation.subscribe(self._credentials_changed)
         self._source.startService()
         self._health.fails("credentials", "starting", "no SVID has arrived yet")
@@ -169,8 +169,8 @@ class ProxyService(Service):
         except ProxyEnding:
             # The drain was requested before anything was open.
             return
-        if self._stored is not None:
-            self._stored.report_absent()
+        if self.stored is not None:
+            self.stored.report_absent()
         self._serving = True
         self._sweeping.start(SWEEP_EVERY, now=False)
         self._check_listeners()
@@ -275,7 +275,7 @@ class ProxyService(Service):
                 raise RestartNeeded(keys=keys)
             if settings.stores and not self._stores:
                 raise RestartNeeded(keys="listeners, to the first one with collectReceipts")
-            if settings.buffers and self._stored is None:
+            if settings.buffers and self.stored is None:
                 raise RestartNeeded(keys="listeners, to the first one with ack: middleware")
             plan = plan_reload(self.settings, settings)
             await self.listeners.apply(plan, self.settings, settings)
@@ -370,9 +370,9 @@ class ProxyService(Service):
             self._store_reports.closed()
 
     async def _close_buffer(self) -> None:
-        if self._stored is not None:
+        if self.stored is not None:
             try:
-                await self._stored.close()
+                await self.stored.close()
             except JournalStuck:
                 # It is reported. What was acknowledged is durable, but the end was not in order.
                 self._fatal()

@@ -44,6 +44,7 @@ def proxy_members(
         "store": StoreStatus(store_reports.name, store.writable, store.trouble, store_reports.records)
         if settings.stores
         else None,
+        "queued": None if proxy.stored is None else proxy.stored.messages,
     }
 
 

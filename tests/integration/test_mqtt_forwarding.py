@@ -13,17 +13,21 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.wire.mqtt import (
     Acknowledgement,
+    Disconnect,
     PacketType,
     Properties,
     Publish,
+    ReasonCode,
     Suback,
     Subscribe,
     Subscription,
     Version,
+    Will,
 )
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.broker import RunningBroker
 from tests.peers.conforming_client import ConformingClient
+from tests.peers.faulty_disk import fill, memory_disk
 from tests.peers.folders import short_folder
 from tests.peers.independent_clients import Credentials
 from tests.peers.mosquitto import RunningMosquitto
@@ -65,6 +69,7 @@ class Site:
             "persistence_location": saved,
             "autosave_interval": "1",
             "max_queued_messages": "0",
+            "queue_qos0_messages": "true",
         }
         self.mosquitto = RunningMosquitto(stack, {**settings, "autosave_on_changes": "true", **(mosquitto or {})})
         self.port = free_port()
@@ -299,3 +304,180 @@ class KillTests(Case):
                 int(payload.split()[0]) for payload, of in self.sent.items() if of == stream and payload in counted
             ]
             self.assertEqual(expected, [int(each.split()[0]) for each in first if self.sent[each] == stream], stream)
+
+
+class SessionTests(Case):
+    """The session of a client, beyond its messages."""
+
+    def setUp(self) -> None:
+        """A running site."""
+        super().setUp()
+        self.site = Site(self.stack)
+        self.site.mosquitto.start()
+        self.site.proxy.start()
+
+    def test_subscriptions(self) -> None:
+        """A client subscribes and gets messages of every quality through the session that forwards its own."""
+        for version in VERSIONS:
+            client = self.site.client(version)
+            client.connect(f"both{version.value}")
+            client.send(Subscribe(7, [Subscription(f"own/{version.value}", 2)]))
+            self.assertEqual(Suback(7, [2]), client.receive())
+            for qos in QUALITIES:
+                client.send(Publish(f"own/{version.value}", b"%d" % qos, qos, packet_id=qos))
+            found: dict[bytes, int] = {}
+
+            def got() -> bool:
+                for packet in client.sync():  # noqa: B023
+                    client.acknowledge([packet])  # noqa: B023
+                    if isinstance(packet, Acknowledgement) and packet.type is PacketType.PUBREC:
+                        client.send(Acknowledgement(PacketType.PUBREL, packet.packet_id))  # noqa: B023
+                    elif isinstance(packet, Publish):
+                        found[packet.payload] = packet.qos  # noqa: B023
+                return len(found) == 3  # noqa: B023
+
+            eventually(got)
+            self.assertEqual({b"0": 0, b"1": 1, b"2": 2}, found)
+
+    def test_will_behind_the_messages(self) -> None:
+        """The will of a client that vanishes follows its messages to a broker that was down; DISCONNECT ends it."""
+        self.site.subscriber().close()
+        self.site.mosquitto.stop()
+        for name, gone in (("leaves", False), ("vanishes", True)):
+            client = self.site.client()
+            client.connect(name, will=Will(f"t/{name}", b"will", 1))
+            publish(client, f"t/{name}", b"message", 1, 1)
+            if not gone:
+                client.send(Disconnect())
+            client.close()
+        self.site.mosquitto.start()
+        arrived = [(each.topic, each.payload) for each in deliveries(self.site.subscriber(), 3)]
+        self.assertEqual([b"message", b"will"], [payload for topic, payload in arrived if topic == "t/vanishes"])
+        self.assertEqual([b"message"], [payload for topic, payload in arrived if topic == "t/leaves"])
+
+    def test_clean_start_behind_the_messages(self) -> None:
+        """A client that begins anew while messages of its former session wait gets them forwarded first."""
+        self.site.subscriber().close()
+        self.site.mosquitto.stop()
+        client = self.site.client()
+        client.connect("c", **lasting(Version.V5))
+        publish(client, "t", b"old", 2, 1)
+        client.close()
+        client = self.site.client()
+        self.assertFalse(client.connect("c").session_present)
+        publish(client, "t", b"new", 2, 1)
+        self.site.mosquitto.start()
+        self.assertEqual([b"old", b"new"], [each.payload for each in deliveries(self.site.subscriber(), 2)])
+
+    def test_another_identity(self) -> None:
+        """A client identifier with a session is refused to another identity; the same one takes it over."""
+        self.site.mosquitto.stop()
+        first = self.site.client()
+        first.connect("mine", **lasting(Version.V5))
+        publish(first, "t", b"", 1, 1)
+        other = Credentials.fetch(self.site.authority, self.site.folder / "other", "/ns/shop/sa/api")
+        with RawClient(self.site.port, tls=other.context().wrap_socket) as thief:
+            code = thief.connect("mine", **lasting(Version.V5)).code
+            self.assertEqual(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, code)
+        second = self.site.client()
+        self.assertTrue(second.connect("mine", **lasting(Version.V5)).session_present)
+        self.assertEqual([Disconnect(ReasonCode.SESSION_TAKEN_OVER)], first.until_end())
+
+    def test_acknowledged_by_the_broker(self) -> None:
+        """Messages to `ackUpstream` are acknowledged when the broker has done so."""
+        site = Site(self.stack, ackUpstream=["alarm/#"])
+        site.proxy.start()
+        client = site.client()
+        client.connect("c", **lasting(Version.V5))
+        client.send(Publish("alarm/fire", b"", 1, packet_id=1))
+        publish(client, "other", b"", 1, 2)
+        site.mosquitto.start()
+        self.assertEqual(PacketType.PUBACK, client.receive().type)  # type: ignore[union-attr]
+        self.assertEqual(1.0, site.proxy.metric("svc_proxy_mqtt_buffer_messages_acked_total", source="upstream"))
+
+    def test_reported(self) -> None:
+        """Metrics and log events of a broker that comes back, and of one that lost the session."""
+        client = self.site.client()
+        client.connect("c", **lasting(Version.V5))
+        publish(client, "t", b"", 1, 1)
+        self.site.mosquitto.kill()
+        (self.site.folder / "mosquitto.db").unlink(missing_ok=True)
+        publish(client, "t", b"", 1, 2)
+        eventually(lambda: self.site.proxy.metric("svc_proxy_mqtt_upstream_reconnections_total", result="error") > 0)
+        self.site.mosquitto.start()
+        eventually(lambda: self.site.proxy.metric("svc_proxy_mqtt_upstream_reconnections_total", result="success") > 0)
+        eventually(lambda: self.site.proxy.metric("svc_proxy_mqtt_buffer_messages_queued") == 0.0)
+        for event in ("buffer.opened", "forwarding.failed", "buffer.session_lost", "replay.began", "replay.ended"):
+            eventually(lambda: self.site.proxy.records(f"svc.proxy.{event}"), what=event)  # noqa: B023
+        self.assertEqual(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, client.until_end()[-1].code)  # type: ignore[union-attr]
+        self.assertTrue(self.site.proxy.readiness()["mqttBuffer"]["ok"])
+
+
+class FullDiskTests(Case):
+    """A small file system in memory; needs the right to mount."""
+
+    def test_refused_and_accepted_again(self) -> None:
+        """With a full disk new messages get 0x97 and MQTT 3.1.1 is closed; what was acknowledged arrives."""
+        disk = memory_disk(self.stack)
+        site = Site(self.stack, {"path": str(disk / "kept" / "mqtt.db"), "reserve": "2MiB"})
+        site.proxy.start()
+        client = site.client()
+        client.connect("c", **lasting(Version.V5))
+        publish(client, "t", b"first", 1, 1)
+        filler = fill(disk)
+        accepted, packet_id, code = [b"first"], 1, 0
+        while code != ReasonCode.QUOTA_EXCEEDED:
+            packet_id += 1
+            payload = b"%d " % packet_id + bytes(4096)
+            client.send(Publish("t", payload, 1, packet_id=packet_id))
+            answer = client.receive()
+            assert isinstance(answer, Acknowledgement), answer
+            code = answer.code
+            accepted += [payload] if code == 0 else []
+            self.assertLess(packet_id, 5000)
+        old = site.client(Version.V311)
+        # A session cannot be stored either.
+        self.assertEqual(3, old.connect("old").code)
+        eventually(lambda: site.proxy.records("svc.proxy.buffer.refuses"))
+        eventually(lambda: site.proxy.records("svc.proxy.buffer.full"))
+        self.assertFalse(site.proxy.readiness()["mqttBuffer"]["ok"])
+        filler.unlink()
+        eventually(lambda: site.proxy.records("svc.proxy.buffer.accepts"))
+        publish(client, "t", b"last", 1, 1)
+        site.proxy.kill()
+        site.mosquitto.start()
+        subscriber = site.subscriber()
+        site.proxy.start()
+        arrived = {each.payload for each in deliveries(subscriber, len(accepted) + 1)}
+        self.assertEqual(set(), {*accepted, b"last"} - arrived)
+
+
+class PairTests(Case):
+    """An outbound listener that stores, the peer's inbound listener, and Mosquitto."""
+
+    def test_pair(self) -> None:
+        """A plain client of this machine publishes while the peer's broker is down; all arrives by mutual TLS."""
+        site = Site(self.stack)
+        port = free_port()
+        uplink = {
+            "name": "uplink",
+            "protocol": "mqtt",
+            "direction": "outbound",
+            "listen": f"127.0.0.1:{port}",
+            "upstream": f"127.0.0.1:{site.port}",
+            "peer": "spiffe://example.org/ns/shop/sa/api",
+            "ack": "middleware",
+        }
+        *others, inbound = site.proxy.config["listeners"]
+        del inbound["ack"]
+        site.proxy.config["listeners"] = [*others, inbound, uplink]
+        site.proxy.start()
+        for version in VERSIONS:
+            client = self.stack.enter_context(RawClient(port, version))
+            self.assertEqual(0, client.connect(f"c{version.value}", **lasting(version)).code)
+            for number in range(10):
+                publish(client, "t", b"%d-%d" % (version.value, number), 1 + number % 2, number + 1)
+        site.mosquitto.start()
+        subscriber = site.subscriber()
+        payloads = [each.payload for each in deliveries(subscriber, 20)]
+        self.assertCountEqual([b"%d-%d" % (each.value, number) for each in VERSIONS for number in range(10)], payloads)

@@ -25,7 +25,7 @@ class StatusTests(ListenersTestCase):
     def members(self) -> dict[str, Any]:
         """Describe the proxy."""
         health = Health(("store",), now=lambda: BASE)
-        proxy: Any = SimpleNamespace(settings=TWO, listeners=self.group)
+        proxy: Any = SimpleNamespace(stored=None, settings=TWO, listeners=self.group)
         rotation: Any = SimpleNamespace(valid=(self.rig.credentials,))
         reports = NotaryStoreReports(self.rig.metrics, health, "notary.db")
         reports.committed(3, 0.001)

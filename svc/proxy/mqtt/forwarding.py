@@ -53,6 +53,8 @@ DropCause = Literal["expired", "rejected", "too_large", "link_lost"]
 _NO_LIMIT: Final = 0xFFFFFFFF
 #: Messages in flight to a broker of MQTT 3.1.1, which cannot tell its limit: Mosquitto closes the connection above 20.
 _UNTOLD_MAXIMUM: Final = 20
+#: Codes of CONNACK that are about the broker and not about the client: as if it could not be reached.
+_UNAVAILABLE: Final = (ReturnCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_BUSY)
 #: What the client learns of the broker's CONNACK; the rest concerns the broker's connection alone.
 _RELAYED_PROPERTIES: Final = (
     "maximum_qos",
@@ -1074,7 +1076,8 @@ class Forwarder:
     def _rejected(self, connack: Connack) -> None:
         self._observer.connack_rejected(connack.code)
         self._links.close_upstream(None)
-        if self._client and not self._connected and self.session.next is None:
+        refused = connack.code not in _UNAVAILABLE
+        if refused and self._client and not self._connected and self.session.next is None:
             properties = Properties(reason_string=connack.properties.reason_string) if self._v5 else NO_PROPERTIES
             self._links.close_client(Connack(code=connack.code, properties=properties))
             self._client_gone(self._now, will=False)

@@ -306,6 +306,18 @@ class SendingTests(ForwardingCase):
             world.settle()
             self.assertEqual(6, len(world.broker.delivered))
 
+    def test_broker_without_receive_maximum(self) -> None:
+        """MQTT 3.1.1 has no Receive Maximum: no more is in flight than Mosquitto accepts."""
+        world = World(Version.V311, in_flight=64)
+        world.broker.receive_maximum = 20
+        world.connect()
+        world.settle()
+        for number in range(30):
+            world.publish(b"%d" % number)
+            world.store.commit()
+            world.client_reads()
+        self.assertEqual(20, len(self.sent(world)))
+
     def test_a_lower_receive_maximum(self) -> None:
         """After a reconnection no more is repeated at a time than the broker allows then."""
         world = self.opened()
@@ -625,6 +637,18 @@ class ReconnectionTests(ForwardingCase):
         world.connect()
         world.pass_time(2)
         self.assertEqual([Connack()], world.to_client)
+
+    def test_broker_is_busy(self) -> None:
+        """A broker that is busy or not available is as one that is away: the client is accepted."""
+        for version, code in ((Version.V311, 3), (Version.V5, 0x88), (Version.V5, 0x89)):
+            world = World(version)
+            world.connect()
+            assert world.forwarder is not None
+            world.wanted = None
+            world.forwarder.upstream_connected(Connack(code=code), world.now)
+            world.client_reads()
+            self.assertTrue(world.client.answered, code)
+            self.assertTrue(world.forwarder.has_client)
 
     def test_refused_by_the_broker(self) -> None:
         """The broker's refusal is the client's, and nothing of a new session stays; later ones are retried."""
