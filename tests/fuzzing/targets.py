@@ -321,7 +321,7 @@ TARGETS = {
             _request("HTTP/1.0 204 x\n\nHTTP/1.1 101 Switching\nUpgrade: websocket\nConnection: upgrade\n\n"),
         ),
     ),
-    "message_payload": Target(message_payload, (_PAYLOAD,), inputs=5_000),
+    "message_payload": Target(message_payload, (_PAYLOAD,), inputs=2_000),
     "proxy_header": Target(
         proxy_header,
         (
@@ -343,6 +343,6 @@ TARGETS = {
             _packets(Acknowledgement(PacketType.PUBREL, 1, 0x92, _ALIAS.replace(topic_alias=None)), Disconnect(4)),
         ),
         512,
-        4_000,
+        1_000,
     ),
 }
