@@ -34,6 +34,9 @@ QUEUE_LIMIT: Final = 1024
 #: Searches that may wait for the one that is carried out.
 SEARCH_LIMIT: Final = 64
 RETRY_SECONDS: Final = 1.0
+#: Records that are handed over without waiting for more, and the seconds that the first of them waits at most.
+_GATHERED: Final = 64
+_GATHER_SECONDS: Final = 0.002
 
 T = TypeVar("T")
 #: Made on the reactor's thread.
@@ -104,8 +107,8 @@ class ThreadedStore(ABC):
             StoreStuck.
         start_thread: starts the threads.
         at_turn_end: makes a call when the reactor has handled what was ready, or at once. All records of one turn are
-            then handed over together: a writer that is woken earlier competes with the reactor for the interpreter
-            lock, for one record.
+            then handed over together, and those of the next turns with them while each brings more: a writer that is
+            woken earlier competes with the reactor for the interpreter lock, for a few records.
     """
 
     #: What a read raises where the database refuses.
@@ -135,6 +138,10 @@ class ThreadedStore(ABC):
         self._start_thread = start_thread
         self._at_turn_end = at_turn_end
         self._outgoing: list[_Put] = []
+        #: How many were outgoing at the end of the turn before, and since when the first one is; how many were handed
+        #: over last.
+        self._gathered = self._handed_over = 0
+        self._gathering_since = 0.0
         self._write_thread: JobThread[_WriteJob] | None = None
         self._read_thread: JobThread[_Read] | None = None
         self._threads = 0
@@ -251,13 +258,25 @@ class ThreadedStore(ABC):
         outgoing = self._outgoing
         outgoing.append(put)
         if len(outgoing) == 1:
-            self._deadlines.append((self._reactor.seconds() + self._commit_timeout, outgoing))
+            self._gathering_since = now = self._reactor.seconds()
+            self._deadlines.append((now + self._commit_timeout, outgoing))
             self._update_late_timer()
-            self._at_turn_end(self._hand_over)
+            self._at_turn_end(self._turn_over)
         return put.done
+
+    def _turn_over(self) -> None:
+        """Hand over what is outgoing, unless it grows and is worth waiting for; one record alone never waits."""
+        count = len(self._outgoing)
+        grows = self._handed_over > 1 and self._gathered < count < _GATHERED
+        if grows and self._reactor.seconds() - self._gathering_since < _GATHER_SECONDS:
+            self._gathered = count
+            self._at_turn_end(self._turn_over)
+        else:
+            self._hand_over()
 
     def _hand_over(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
+        self._gathered, self._handed_over = 0, len(outgoing)
         if self._write_thread is not None:
             for put in outgoing:
                 self._write_thread.submit(put)

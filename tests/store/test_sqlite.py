@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, ClassVar
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -542,6 +543,43 @@ class GroupTests(StoreCase):
         turns.pop()()
         self.assertEqual([], [each for each in waiting if not each.called])
         self.assertIsNotNone(self.successResultOf(self.opened().get_receipt("r3")))
+
+    def test_gathered_over_turns(self) -> None:
+        """While turns bring more records they are handed over together, where those before were several too."""
+        turns: list[Callable[[], object]] = []
+        store = self.opened(start_thread=self.threads(), at_turn_end=turns.append)
+        names = map("r{}".format, count())
+
+        def turn(records: int) -> int:
+            """Put so many records; return how many are handed over at the end of the turn."""
+            for _ in range(records):
+                store.put_receipt(receipt(next(names)))
+            turns.pop()()
+            return len(self.made[0].jobs)
+
+        # After one record, or none, nothing waits.
+        self.assertEqual(1, turn(1))
+        self.made[0].run()
+        self.assertEqual(2, turn(2))
+        self.made[0].run()
+        self.assertEqual([0, 0, 4], [turn(3), turn(1), turn(0)])
+        self.made[0].run()
+        # As many as are written by one statement wait for no more.
+        self.assertEqual([0, 64], [turn(63), turn(1)])
+        self.made[0].run()
+        # Nor does the first one longer than its time.
+        self.assertEqual(0, turn(1))
+        self.reactor.advance(0.0019)
+        self.assertEqual(0, turn(1))
+        self.reactor.advance(0.0001)
+        self.assertEqual(3, turn(1))
+        self.made[0].run()
+        self.assertEqual([1, 2, 4, 64, 3], self.observer.commits)
+        # A close stores what is gathered.
+        self.assertEqual(0, turn(2))
+        self.successResultOf(store.close())
+        turns.pop()()
+        self.assertEqual(2, self.observer.commits[-1])
 
     def test_drafts_are_not_refused_for_their_number(self) -> None:
         """The exchanges of drafts have run: one more than the queue holds is stored too."""
