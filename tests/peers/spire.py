@@ -102,15 +102,19 @@ class Entry:
         selectors: all of them must match the caller.
         ttl: seconds that X.509-SVIDs are valid; 0 for the server's default.
         federates_with: names of other trust domains.
+        admin: whether the identity may use the server's API.
     """
 
     path: str
     selectors: tuple[str, ...]
     ttl: int = 0
     federates_with: tuple[str, ...] = ()
+    admin: bool = False
 
 
-def entry(path: str, *, program: Path | None = None, ttl: int = 0, federates_with: Sequence[str] = ()) -> Entry:
+def entry(
+    path: str, *, program: Path | None = None, ttl: int = 0, federates_with: Sequence[str] = (), admin: bool = False
+) -> Entry:
     """
     Make a registration entry for processes of the user that runs the tests.
 
@@ -119,6 +123,7 @@ def entry(path: str, *, program: Path | None = None, ttl: int = 0, federates_wit
         program: only processes that run it; any program otherwise.
         ttl: seconds that X.509-SVIDs are valid; 0 for the server's default.
         federates_with: names of trust domains whose bundles come with it.
+        admin: whether the identity may use the server's API.
 
     Returns:
         The entry.
@@ -126,7 +131,7 @@ def entry(path: str, *, program: Path | None = None, ttl: int = 0, federates_wit
     selectors = [f"unix:uid:{os.geteuid()}"]
     if program is not None:
         selectors.append(f"unix:path:{program.resolve()}")
-    return Entry(path, tuple(selectors), ttl, tuple(federates_with))
+    return Entry(path, tuple(selectors), ttl, tuple(federates_with), admin)
 
 
 class RunningSpire:
@@ -397,6 +402,8 @@ class RunningSpire:
             arguments += ["-selector", selector]
         for other in wanted.federates_with:
             arguments += ["-federatesWith", f"spiffe://{other}"]
+        if wanted.admin:
+            arguments.append("-admin")
         if wanted.ttl:
             arguments += ["-x509SVIDTTL", str(wanted.ttl)]
         return arguments

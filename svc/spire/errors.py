@@ -1,0 +1,26 @@
+"""What can go wrong with a SPIRE server."""
+
+from __future__ import annotations
+
+from svc.errors import SvcError
+
+
+class SpireUnavailable(SvcError):
+    """the SPIRE server at {address} does not answer: {detail}"""
+
+    reason = "spire_unavailable"
+    hint = "is the SPIRE server running and ready, and is the address right?"
+
+
+class EntriesRefused(SvcError):
+    """the SPIRE server refuses to {action} entries: {detail}"""
+
+    reason = "entries_refused"
+    hint = "the SVID of this process must be that of an entry with admin: true, or be in admin_ids of the server"
+
+
+class EntryMalformed(SvcError):
+    """the registration entry for {spiffe_id} is malformed: {defect}"""
+
+    reason = "entry_malformed"
+    hint = "correct the template or the pod from which it was made"
