@@ -16,12 +16,22 @@ from svc.notary.level import Level
 from svc.notary.publish import AckedBy
 from svc.proxy.errors import ProxyError
 from svc.proxy.mqtt.recorder import PublishExchange, PublishRecorder
-from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, Publish, ReasonCode, Version
+from svc.wire.mqtt import (
+    Acknowledgement,
+    PacketType,
+    ProtocolViolation,
+    Publish,
+    ReasonCode,
+    ReceiveMaximumExceeded,
+    Version,
+)
 
 #: Encodes a response with the identifier of a receipt, or without one.
 Encode = Callable[[str | None], bytes]
 #: PUBLISH with DUP under one packet identifier that the broker has not acknowledged.
 _MAX_REPETITIONS: Final = 4
+#: Messages whose packet identifiers may be in use at once, some 200 octets each: PUBREL may never come.
+MAX_IN_USE: Final = 4096
 _ACKNOWLEDGED_QOS: Final = {PacketType.PUBACK: 1, PacketType.PUBREC: 2}
 
 
@@ -85,6 +95,11 @@ class RecordedMessages:
     def _load(self) -> int:
         return self._unacknowledged + len(self._unsent) + (self._unreleased if self._bounds_released else 0)
 
+    @property
+    def may_repeat(self) -> bool:
+        """See :attr:`PublishRecorder.may_repeat`."""
+        return self._recorder.may_repeat
+
     def expects(self, packet_id: int) -> bool:
         """Whether the broker is to acknowledge a message that was sent since messages are recorded."""
         return packet_id in self._expected
@@ -92,12 +107,14 @@ class RecordedMessages:
     def check(self, packet: Publish) -> None:
         """
         Refuse a packet identifier in use, unless the message is repeated: another one would be acknowledged with its
-        record. The topic is that of the alias.
+        record. The topic is that of the alias. Raises MqttError.
         """
         former = self._in_use.get(packet.packet_id) if packet.qos else None
         repeated = packet.dup and former == _digest(packet) if former is not None else True
         if not repeated or len(self._expected.get(packet.packet_id, ())) >= _MAX_REPETITIONS:
             raise ProtocolViolation(packet="PUBLISH", defect="its packet identifier is in use")
+        if packet.qos and former is None and len(self._in_use) >= MAX_IN_USE:
+            raise ReceiveMaximumExceeded(limit=MAX_IN_USE)
 
     def begin(
         self, packet: Publish, level: Level, nonce: str | None, done: Callable[[ProxyError | None], object]

@@ -185,7 +185,7 @@ class PassThroughSession:
             return
         # User properties are looked at only where one of their names can be.
         without = _RESERVED if self._v5 and _RESERVED in data else b""
-        if self._stage is _OPEN and not self._recording:
+        if self._stage is _OPEN and not self._recording and not self._must_record():
             # Nearly every read ends here.
             position = self._skip_client(data, 0, without)
             if position == len(data):
@@ -394,7 +394,6 @@ class PassThroughSession:
         self._records = RecordedMessages(
             recorder, self._version, self._answer, self._read_on, lambda: self._finish("record")
         )
-        self._recording = recorder.may_repeat
         return recorder.limit
 
     # -- Messages of the client --------------------------------------------------------------------------------------
@@ -413,13 +412,25 @@ class PassThroughSession:
                 if packet.topic:
                     _remember(self._topics, topic)
                 return self._forward(packet, topic)
-            self._recording = True
-            self._topics.clear()
+            self._record_all()
         if len(topic) <= MAX_TOPIC_OCTETS:
             if len(self._levels) >= MAX_TOPICS:
                 self._levels.clear()
             self._levels[topic] = level
         return self._record(packet, topic, level)
+
+    def _must_record(self) -> bool:
+        """Whether the client may repeat or release a message of an earlier connection, which may end after CONNACK."""
+        records = self._records
+        if records is None or not records.may_repeat:
+            return False
+        self._record_all()
+        return True
+
+    def _record_all(self) -> None:
+        """Look at every packet from now on."""
+        self._recording = True
+        self._topics.clear()
 
     def _record(self, packet: Publish, topic: str, level: Level) -> bytes | None:
         """Return what is sent to the broker now: nothing while the message waits for its admission."""

@@ -15,6 +15,7 @@ from svc.notary.level import Level
 from svc.proxy.errors import NotaryRate, UpstreamUnreachable
 from svc.proxy.mqtt.admission import MAX_ALIASES
 from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
+from svc.proxy.mqtt.recorded import MAX_IN_USE
 from svc.proxy.mqtt.session import MAX_TOPIC_OCTETS, MAX_TOPICS
 from svc.proxy.mqtt.subscribing import MAX_FILTER_OCTETS, MAX_WAITING, ClientFilters
 from svc.transport.errors import ConnectionLimitReached
@@ -31,6 +32,7 @@ from svc.wire.mqtt import (
     Properties,
     Publish,
     ReasonCode,
+    ReceiveMaximumExceeded,
     ReturnCode,
     Suback,
     Subscribe,
@@ -741,11 +743,17 @@ class RecordingTests(SynchronousTestCase):
         self.assertEqual((self.recorder.released, self.pair.take_upstream()), ([3], [release]))
 
     def test_released_on_another_connection(self) -> None:
-        """While exchanges of ended connections wait, PUBREL is looked at from the beginning."""
-        self.recorder.may_repeat = True
-        pair = Pair(recorder=self.recorder).open()
-        pair.client(Acknowledgement(PacketType.PUBREL, 3))
-        self.assertEqual(self.recorder.released, [3])
+        """While exchanges of ended connections wait, PUBREL is looked at, also where they end after CONNACK."""
+        for before in (True, False):
+            recorder = Recorder()
+            recorder.may_repeat = before
+            pair = Pair(recorder=recorder).open()
+            recorder.may_repeat = True
+            pair.client(Acknowledgement(PacketType.PUBREL, 3))
+            self.assertEqual((recorder.released, len(pair.take_upstream())), ([3], 1))
+            # A message before that has no exchange; its acknowledgement passes.
+            pair.client(Publish("t", b"", 1, packet_id=1))
+            self.assertEqual([each for each, _level, _nonce in recorder.begun], [Publish("t", b"", 1, packet_id=1)])
 
     def test_without_acknowledgement(self) -> None:
         """A message with QoS 0 is recorded when it was sent."""
@@ -838,6 +846,28 @@ class RecordingTests(SynchronousTestCase):
                 if not ends:
                     pair.client(Acknowledgement(PacketType.PUBREL, 3), Publish("t", b"other", 2, packet_id=3))
                     self.assertIsNone(pair.ended)
+
+    def test_identifiers_that_are_never_released(self) -> None:
+        """They are bounded, also where the version has no Receive Maximum; QoS 0 and repetitions go on."""
+
+        def open_pair() -> Pair:
+            pair = Pair(V311, recorder=self.recorder).open(Connect("c", V311))
+            for packet_id in range(1, MAX_IN_USE + 1):
+                pair.client(Publish("t", b"", 2, packet_id=packet_id))
+                pair.upstream(pubrec(packet_id))
+                self.recorder.done.pop()("r")
+            pair.client(Publish("t", b"", 0), Publish("t", b"", 2, dup=True, packet_id=1))
+            self.assertIsNone(pair.ended)
+            return pair
+
+        last = Publish("t", b"", 2, packet_id=MAX_IN_USE + 1)
+        pair = open_pair()
+        pair.client(last)
+        assert pair.ended is not None
+        self.assertIsInstance(pair.ended[1], ReceiveMaximumExceeded)
+        pair = open_pair()
+        pair.client(Acknowledgement(PacketType.PUBREL, 7), last)
+        self.assertIsNone(pair.ended)
 
     def test_repeated(self) -> None:
         """A message that is repeated on its connection has a PUBACK for each, up to a number of them."""
