@@ -17,7 +17,7 @@ from svc import naming
 from svc.identity.spiffeid import SpiffeID
 from svc.notary.exchange import BodySummary, ExchangeOutcome, Peer, TlsFacts, octets_as_text
 from svc.notary.level import Level
-from svc.notary.receipt import SALT_BYTES, ReceiptDraft, Redaction, body_text, redacted_digest, write_draft
+from svc.notary.receipt import ReceiptDraft, Redaction, body_text, salted_digest, write_draft
 from svc.strictjson import b64u_encode, dumps, quoted
 from svc.wire.mqtt import Properties, QoS, ReasonCode, Version
 
@@ -194,9 +194,7 @@ def _request(
         elif isinstance(value, tuple):
             text: object = value[1]
             if redaction.covers(value[0].lower()):
-                salt = random(SALT_BYTES)
-                salts[str(number)] = b64u_encode(salt)
-                digest = redacted_digest(salt, octets_as_text(value[1].encode("utf-8")))
+                digest = salted_digest(octets_as_text(value[1].encode("utf-8")), str(number), salts, random)
                 text = {"redacted": "sha-256", "digest": digest}
             properties.append([name, [value[0], text]])
         else:

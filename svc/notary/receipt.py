@@ -41,7 +41,7 @@ Disclosures = Mapping[str, Mapping[str, str]]
 
 #: Headers whose values never enter a receipt.
 REDACTED_ALWAYS: Final = frozenset({"authorization", "proxy-authorization", "cookie", "set-cookie", "x-api-key"})
-SALT_BYTES: Final = 16
+_SALT_BYTES: Final = 16
 # Reading the value of a member of an enum is two calls of Python code.
 _LEVELS: Final = {each: each.value for each in Level}
 _OUTCOMES: Final = {each: each.value for each in ExchangeOutcome}
@@ -94,6 +94,13 @@ def redacted_digest(salt: bytes, value: str) -> str:
     Compute the digest of a redacted value: base64url of SHA-256 over the 16 octets of salt and the value's octets.
     """
     return b64u_encode(hashlib.sha256(salt + value.encode("latin-1")).digest())
+
+
+def salted_digest(value: str, key: str, salts: dict[str, str], random: Callable[[int], bytes]) -> str:
+    """Redact a value by a new salt, which is added to ``salts`` under ``key``; returns the digest."""
+    salt = random(_SALT_BYTES)
+    salts[key] = b64u_encode(salt)
+    return redacted_digest(salt, value)
 
 
 class PayloadWriter:
@@ -181,9 +188,7 @@ class PayloadWriter:
         return text
 
     def _digest(self, value: str, key: str, salts: dict[str, str]) -> str:
-        salt = self._random(SALT_BYTES)
-        salts[key] = b64u_encode(salt)
-        return f'{{"redacted":"sha-256","digest":"{redacted_digest(salt, value)}"}}'
+        return f'{{"redacted":"sha-256","digest":"{salted_digest(value, key, salts, self._random)}"}}'
 
 
 class RecordedEnds(Protocol):
