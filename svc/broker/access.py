@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from sys import intern
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 from svc.identity import SpiffeID
 from svc.identity.matchers import Matcher
+from svc.wildcards import fits
 from svc.wire.mqtt import covers, intersects, matches, split_shared
 
 if TYPE_CHECKING:
@@ -117,16 +117,7 @@ class NamePattern:
 
     def matches(self, name: ClientName) -> bool:
         """Whether a verified name is among them."""
-        return name.kind == self.kind and self._expression.fullmatch(name.name) is not None
-
-    @cached_property
-    def _expression(self) -> re.Pattern[str]:
-        # Several * in a row are one; each other one may end where the next fixed part is found first.
-        first, *others = (re.escape(each) for each in re.split(r"\*+", self.pattern))
-        if not others:
-            return re.compile(first)
-        *middle, last = others
-        return re.compile(first + "".join(f"(?>.*?{each})" for each in middle) + f".*{last}", re.DOTALL)
+        return name.kind == self.kind and fits(self.pattern.split("*"), name.name)
 
 
 class Guard(Protocol):

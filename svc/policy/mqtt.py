@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from svc.policy.paths import MAX_PATTERN, PatternMalformed
+from svc.wildcards import fits
 from svc.wire.mqtt.topics import SHARE, filter_defect
 
 
@@ -30,10 +31,7 @@ class ClientIdPattern:
 
     def matches(self, client_id: str) -> bool:
         """Whether a client identifier is one of these."""
-        begin, star, end = self.text.partition("*")
-        if not star:
-            return client_id == begin
-        return len(client_id) >= len(begin) + len(end) and client_id.startswith(begin) and client_id.endswith(end)
+        return fits(self.text.split("*"), client_id)
 
     def __str__(self) -> str:
         return self.text

@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
 from svc import strictjson
+from svc.wildcards import fits
 
 #: The most records that one search returns.
 MAX_FOUND: Final = 1000
@@ -180,19 +181,7 @@ class FoundReceipts(list[StoredReceipt]):
 
 def path_matches(path: str, wanted: str) -> bool:
     """Whether a path or topic begins with ``wanted`` or, where that has ``*``, is what the pattern describes."""
-    first, *others = wanted.split("*")
-    if not path.startswith(first):
-        return False
-    if not others:
-        return True
-    *middle, last = others
-    position = len(first)
-    for part in middle:
-        found = path.find(part, position)
-        if found < 0:
-            return False
-        position = found + len(part)
-    return len(path) - len(last) >= position and path.endswith(last)
+    return fits(wanted.split("*"), path) if "*" in wanted else path.startswith(wanted)
 
 
 def _statement_named_in(payload: bytes) -> str:

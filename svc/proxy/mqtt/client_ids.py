@@ -8,6 +8,7 @@ from typing import Final
 
 from svc.identity import SpiffeID
 from svc.policy.attributes import Attributes
+from svc.wildcards import fits
 
 #: What stands in place of each placeholder.
 PLACEHOLDERS: Final = ("namespace", "serviceAccount", "trustDomain", "name")
@@ -43,21 +44,4 @@ class ClientIdTemplate:
             return False
         # Split first: a value may hold no wildcard.
         pieces = [_PLACEHOLDER.sub(lambda found: str(values[found[1]]), piece) for piece in self.text.split("*")]
-        return _fits(pieces, client_id)
-
-
-def _fits(pieces: list[str], text: str) -> bool:
-    """Whether a text is these pieces with anything between them; takes one pass."""
-    first, *middle = pieces
-    if not middle:
-        return text == first
-    last = middle.pop()
-    if len(text) < len(first) + len(last) or not text.startswith(first) or not text.endswith(last):
-        return False
-    position, end = len(first), len(text) - len(last)
-    for piece in middle:
-        found = text.find(piece, position, end)
-        if found < 0:
-            return False
-        position = found + len(piece)
-    return True
+        return fits(pieces, client_id)
