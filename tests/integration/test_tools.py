@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.peers.folders import short_folder
-from tests.peers.programs import run
+from tests.peers.programs import find, run
 from tests.peers.waiting import TOP
 
 
@@ -30,6 +30,15 @@ class ToolsTests(SynchronousTestCase):
             status, out, lines = self.tools("spire", SVC_TOOLS=empty, CC="no-such-compiler")
             self.assertEqual((1, "", 2), (status, out, len(lines)), lines)
             self.assertTrue(lines[0].startswith("svc: spire needs "), lines)
+
+    def test_without_npm(self) -> None:
+        """What installs a tool and is not there is named."""
+        with ExitStack() as stack:
+            empty, programs = short_folder(stack), short_folder(stack)
+            for name in ("bash", "dirname", "readlink", "sed"):
+                (programs / name).symlink_to(find(name))
+            missing = ["svc: mqttjs needs npm, and it was not found", "     as root: apt-get install nodejs npm"]
+            self.assertEqual((1, "", missing), self.tools("mqttjs", SVC_TOOLS=str(empty), PATH=str(programs)))
 
     def test_names(self) -> None:
         """A name that is none and no name at all are refused."""
