@@ -22,6 +22,7 @@ from svc.wire.mqtt.codes import (
     REASONS,
     SUBSCRIPTION_REFUSED,
     PacketType,
+    ReasonCode,
     ReturnCode,
     Sender,
     Version,
@@ -55,6 +56,9 @@ PROTOCOL_NAME: Final = b"MQTT"
 
 _V5: Final = Version.V5
 _VERSIONS: Final[dict[int, Version]] = {version.value: version for version in Version}
+#: A broker that refuses a message with a code that the packet must not have refuses it all the same: Mosquitto 2.0 says
+#: 0x95 in PUBACK where the message is too large.
+_REFUSALS: Final = frozenset(range(0x80, 0x100))
 _SUBSCRIBED: Final = frozenset({0, 1, 2, SUBSCRIPTION_REFUSED})
 
 
@@ -270,7 +274,11 @@ def _acknowledgement(reader: PacketReader) -> Acknowledgement:
     packet_id = reader.packet_id()
     code, properties = 0, NO_PROPERTIES
     if reader.v5 and reader.remaining:
-        code = reader.reason(REASONS[kind])
+        known = REASONS[kind]
+        refuses = reader.sender == "server" and kind in (PacketType.PUBACK, PacketType.PUBREC)
+        code = reader.reason(known | _REFUSALS if refuses else known)
+        if code not in known:
+            code = ReasonCode.UNSPECIFIED_ERROR
         if reader.remaining:
             properties = reader.properties(cast(PropertyOwner, kind.name))
     return Acknowledgement(cast("Literal[PacketType.PUBACK]", kind), packet_id, code, properties)

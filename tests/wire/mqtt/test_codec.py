@@ -7,17 +7,23 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.wire.mqtt import (
+    Acknowledgement,
+    Connack,
+    Connect,
     Decoder,
     MqttError,
     Packet,
     PacketRefused,
     PacketTooLarge,
+    PacketType,
     Publish,
+    ReasonCode,
     Sender,
     Unencodable,
     Version,
     encode,
 )
+from svc.wire.mqtt.codes import REASONS
 from svc.wire.mqtt.primitives import Cursor, encode_variable
 from svc.wire.mqtt.stream import find_packet
 from tests.peers.waiting import rounds
@@ -166,6 +172,29 @@ class BufferTests(SynchronousTestCase):
         (packet,) = decoder.feed(octets[-1:])
         self.assertEqual(packet, Publish("t", payload))
         self.assertEqual(self.buffered(decoder), 0)
+
+
+class RefusalTests(SynchronousTestCase):
+    """Codes of a server for a message that it does not take."""
+
+    def test_any_code_of_a_server(self) -> None:
+        """One that the packet must not have refuses all the same; a client may send none of these."""
+        for kind in (PacketType.PUBACK, PacketType.PUBREC):
+            for code in range(256):
+                octets = bytes((kind << 4, 3, 0, 1, code))
+                decoder = Decoder("server", Version.V5)
+                decoder.feed(encode(Connack(), Version.V5, "server"))
+                (found,) = decoder.feed(octets)
+                if code in REASONS[kind]:
+                    self.assertEqual(Acknowledgement(kind, 1, code), found)
+                elif code >= 0x80:
+                    self.assertEqual(Acknowledgement(kind, 1, ReasonCode.UNSPECIFIED_ERROR), found)
+                else:
+                    self.assertIsInstance(found, PacketRefused)
+                decoder = Decoder("client", Version.V5)
+                decoder.feed(encode(Connect("c"), Version.V5, "client"))
+                (found,) = decoder.feed(octets)
+                self.assertEqual(code in REASONS[kind], isinstance(found, Acknowledgement))
 
 
 class UnencodableTests(SynchronousTestCase):
