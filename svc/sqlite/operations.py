@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.disk import primary_code
@@ -24,6 +24,8 @@ Value = int | float | str | bytes | None
 Parameters = tuple[Value, ...]
 #: The kind is a member of an enumeration of the caller.
 Operation = tuple[int, Parameters]
+#: What any group adds to the log, roughly: whole pages of the tables and indexes that it changes.
+GROUP_OCTETS: Final = 4 * 4096
 
 
 class RowKinds(NamedTuple):
@@ -107,7 +109,7 @@ class OperationWriter(GroupWriter, ABC):
             self._log_uncertain = False
         with transaction(self._ready()) as connection:
             self.apply(connection, task.operations, repeated=task.repeated)
-        self._since_checkpoint += task.weight
+        self._since_checkpoint += GROUP_OCTETS + task.weight
 
 
 def condensed(

@@ -30,6 +30,7 @@ from svc.proxy.mqtt.buffer.store import check_file
 from svc.proxy.mqtt.buffer.writer import _STATEMENTS
 from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined, JournalError, JournalStuck
 from svc.sqlite.groups import GroupLimits
+from svc.sqlite.writer import CHECKPOINT_BYTES
 from svc.wire.mqtt import Connect, Properties, Version, Will
 from tests.proxy.mqtt.buffering import NOW, OWNER, OpenedBuffer, message, session
 from tests.sqlite.stepwise import Quick, broken
@@ -92,6 +93,17 @@ class RestartTests(BufferCase):
         self.assertEqual((2, sum(each.size for each in sent), NOW, 2), (found.messages, found.octets, found.oldest, 2))
         self.assertEqual(found.octets, self.buffer.octets)
         self.assertEqual(sent, self.opened.result(self.buffer.page(found.session, 0)))
+
+    def test_log_of_small_messages_is_bounded(self) -> None:
+        """The write-ahead log stays small while single small messages come and go, which take whole pages each."""
+        owner = self.stored()
+        for number in range(600):
+            one = message(b"small", packet_id=number + 1)
+            self.buffer.store(owner, one)
+            self.opened.step()
+            self.buffer.remove(one)
+            self.opened.step()
+        self.assertLess(os.path.getsize(f"{self.opened.path}-wal"), 2 * CHECKPOINT_BYTES)
 
     def test_one_turn_is_one_transaction(self) -> None:
         """All operations of a turn become durable together, and callbacks are called in order afterwards."""
