@@ -196,8 +196,11 @@ WINDOW = 40
 PUBLISHERS = {"p5": Version.V5, "p3": Version.V311}
 
 
-class KillTests(Case):
-    """kill -9 of the proxy, and of a broker that survives it, while clients publish."""
+class Interrupted(Case):
+    """Clients publish while the proxy ends and begins again."""
+
+    #: A payload has fewer octets.
+    longest = 300
 
     def begin(self, site: Site, broker: int) -> None:
         """Publishers at the proxy, a subscriber at the broker."""
@@ -220,6 +223,60 @@ class KillTests(Case):
         made = ReconnectingClients(port, clients, tls=tls)
         self.stack.callback(made.close)
         return made
+
+    def load(self, messages: int, longer: float) -> None:
+        """Publish until so many more messages are acknowledged, and a little longer."""
+        goal = self.acknowledged() + messages
+        went_on = self.publishers.go_on(60, lambda: self.publish() or self.acknowledged() >= goal)
+        self.assertTrue(went_on, f"no progress: {self.site.proxy.log[-2000:]}{self.site.proxy.errors[-2000:]}")
+        self.publishers.go_on(longer, self.publish)
+
+    def publish(self) -> None:
+        """Keep the window of each publisher full."""
+        for name in PUBLISHERS:
+            client = self.publishers[name]
+            while client.connected and len(client.unfinished) < WINDOW:
+                payload = b"%d " % len(self.sent) + bytes(self.random.randrange(self.longest))
+                qos = self.random.choice((1, 2))
+                self.sent[payload] = (name, qos)
+                self.publishers.says(name, client.publish(f"t/{name}", payload, qos))  # type: ignore[arg-type]
+
+    def acknowledged(self) -> int:
+        """Count the messages acknowledged to publishers."""
+        return sum(len(self.publishers[name].acknowledged) for name in PUBLISHERS)
+
+    def finish(self) -> None:
+        """Continue until no message is in flight, and the buffer is empty."""
+        clients = self.publishers.clients.values()
+        done = lambda: all(each.connected and not each.unfinished for each in clients)  # noqa: E731
+        self.assertTrue(self.publishers.go_on(60, done), [each.unfinished for each in clients])
+        arrived = lambda: set(self.sent) <= {payload for payload, _qos in self.subscriber.delivered}  # noqa: E731
+        self.subscribers.go_on(rounds(30, 300), arrived)
+        # By now all duplicates have arrived.
+        self.subscribers.go_on(1.0)
+        eventually(lambda: self.site.proxy.metric("svc_proxy_mqtt_buffer_messages_queued") == 0.0)
+
+    def verify(self) -> None:
+        """Compare what was acknowledged with what arrived."""
+        for each in (*self.publishers.clients.values(), self.subscriber):
+            self.assertEqual(([], []), (each.broken, each.refused), each.client_id)
+        acknowledged = {payload for name in PUBLISHERS for payload in self.publishers[name].acknowledged}
+        self.assertGreater(len(acknowledged), KILLS * 10)
+        delivered = [payload for payload, _qos in self.subscriber.delivered]
+        counted = Counter(delivered)
+        self.assertEqual([], [payload.split()[0] for payload in acknowledged - set(counted)], "lost")
+        twice = [payload.split()[0] for payload, times in counted.items() if times > 1 and self.sent[payload][1] == 2]
+        self.assertEqual([], twice, "duplicates of QoS 2")
+        first = list(dict.fromkeys(delivered))
+        for stream in itertools.product(PUBLISHERS, (1, 2)):
+            expected = [
+                int(payload.split()[0]) for payload, of in self.sent.items() if of == stream and payload in counted
+            ]
+            self.assertEqual(expected, [int(each.split()[0]) for each in first if self.sent[each] == stream], stream)
+
+
+class KillTests(Interrupted):
+    """kill -9 of the proxy, and of a broker that survives it, while clients publish."""
 
     def test_proxy(self) -> None:
         """Every message reaches Mosquitto, QoS 2 once, each QoS in the order of its client."""
@@ -257,56 +314,6 @@ class KillTests(Case):
             self.subscribers.go_on(0.05)
         self.finish()
         self.verify()
-
-    def load(self, messages: int, longer: float) -> None:
-        """Publish until so many more messages are acknowledged, and a little longer."""
-        goal = self.acknowledged() + messages
-        went_on = self.publishers.go_on(60, lambda: self.publish() or self.acknowledged() >= goal)
-        self.assertTrue(went_on, f"no progress: {self.site.proxy.log[-2000:]}{self.site.proxy.errors[-2000:]}")
-        self.publishers.go_on(longer, self.publish)
-
-    def publish(self) -> None:
-        """Keep the window of each publisher full."""
-        for name in PUBLISHERS:
-            client = self.publishers[name]
-            while client.connected and len(client.unfinished) < WINDOW:
-                payload = b"%d " % len(self.sent) + bytes(self.random.randrange(300))
-                qos = self.random.choice((1, 2))
-                self.sent[payload] = (name, qos)
-                self.publishers.says(name, client.publish(f"t/{name}", payload, qos))  # type: ignore[arg-type]
-
-    def acknowledged(self) -> int:
-        """Count the messages acknowledged to publishers."""
-        return sum(len(self.publishers[name].acknowledged) for name in PUBLISHERS)
-
-    def finish(self) -> None:
-        """Continue until no message is in flight, and the buffer is empty."""
-        clients = self.publishers.clients.values()
-        done = lambda: all(each.connected and not each.unfinished for each in clients)  # noqa: E731
-        self.assertTrue(self.publishers.go_on(60, done), [each.unfinished for each in clients])
-        arrived = lambda: set(self.sent) <= {payload for payload, _qos in self.subscriber.delivered}  # noqa: E731
-        self.subscribers.go_on(30, arrived)
-        # By now all duplicates have arrived.
-        self.subscribers.go_on(1.0)
-        eventually(lambda: self.site.proxy.metric("svc_proxy_mqtt_buffer_messages_queued") == 0.0)
-
-    def verify(self) -> None:
-        """Compare what was acknowledged with what arrived."""
-        for each in (*self.publishers.clients.values(), self.subscriber):
-            self.assertEqual(([], []), (each.broken, each.refused), each.client_id)
-        acknowledged = {payload for name in PUBLISHERS for payload in self.publishers[name].acknowledged}
-        self.assertGreater(len(acknowledged), KILLS * 10)
-        delivered = [payload for payload, _qos in self.subscriber.delivered]
-        counted = Counter(delivered)
-        self.assertEqual([], [payload.split()[0] for payload in acknowledged - set(counted)], "lost")
-        twice = [payload.split()[0] for payload, times in counted.items() if times > 1 and self.sent[payload][1] == 2]
-        self.assertEqual([], twice, "duplicates of QoS 2")
-        first = list(dict.fromkeys(delivered))
-        for stream in itertools.product(PUBLISHERS, (1, 2)):
-            expected = [
-                int(payload.split()[0]) for payload, of in self.sent.items() if of == stream and payload in counted
-            ]
-            self.assertEqual(expected, [int(each.split()[0]) for each in first if self.sent[each] == stream], stream)
 
 
 class SessionTests(Case):

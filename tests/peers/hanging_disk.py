@@ -24,8 +24,11 @@ import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from unittest import SkipTest
+
+if TYPE_CHECKING:
+    from tests.peers.durable_files import DurableFiles
 
 #: Numbers of seccomp, fsync and fdatasync.
 _CALLS: Final = {"x86_64": (317, 74, 75), "aarch64": (277, 82, 83)}
@@ -50,6 +53,7 @@ class HangingDisk:
     Args:
         stack: ends it; what hangs then goes on.
         folder: a short path, for a socket.
+        files: the files of which a loss of power is to be tried.
 
     Attributes:
         waiting: calls that hang now, 0 or 1.
@@ -59,7 +63,8 @@ class HangingDisk:
         SkipTest: this kernel lets nobody answer calls of another process.
     """
 
-    def __init__(self, stack: ExitStack, folder: Path) -> None:
+    def __init__(self, stack: ExitStack, folder: Path, files: DurableFiles | None = None) -> None:
+        self._files = files
         if platform.machine() not in _CALLS or "user_notif" not in _ACTIONS.read_text().split():
             raise SkipTest("this kernel lets nobody answer the system calls of another process")
         self.waiting = 0
@@ -157,9 +162,12 @@ class HangingDisk:
 
     def _note(self, notice: bytes) -> None:
         (process,), (descriptor,) = struct.unpack_from("=I", notice, 8), struct.unpack_from("=Q", notice, 32)
+        opened = Path(f"/proc/{process}/fd/{descriptor}")
         with contextlib.suppress(OSError):
             # No folder, or gone meanwhile.
-            path = os.readlink(f"/proc/{process}/fd/{descriptor}")
+            path = os.readlink(opened)
+            if self._files is not None:
+                self._files.synchronized(Path(path), opened)
             self.names[path] = frozenset(os.listdir(path))
 
 
