@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.fuzzing.targets import TARGETS, documents
-from tests.peers.waiting import TOP, rounds
+from tests.peers.waiting import TOP, Shared, rounds
 
 #: Of the long form.
 SECONDS = 600
+
+
+def _serve(stack: ExitStack) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "tests.fuzzing", "--serve"]
+    pipe, quiet = subprocess.PIPE, subprocess.DEVNULL
+    # Leaving it closes its standard input, which ends it. It names each module that it instruments.
+    return stack.enter_context(subprocess.Popen(command, cwd=TOP, stdin=pipe, stdout=pipe, stderr=quiet, text=True))
+
+
+SERVER = Shared(_serve)
 
 
 class SeedTests(SynchronousTestCase):
@@ -32,7 +44,7 @@ class FuzzTests(SynchronousTestCase):
     """libFuzzer on one target after the other."""
 
     def fuzz(self, name: str) -> None:
-        """Run it in a process of its own, which libFuzzer ends."""
+        """Run it in a process of its own, which libFuzzer ends; the code is instrumented once for all."""
         if find_spec("atheris") is None:
             raise SkipTest("atheris is not installed: pip install -e .[test], where it has a wheel (Linux on x86_64)")
         target, folder = TARGETS[name], Path(self.mktemp()).absolute()
@@ -43,11 +55,19 @@ class FuzzTests(SynchronousTestCase):
         bound = f"-runs={rounds(target.inputs, -1)}", f"-max_total_time={rounds(0, SECONDS)}"
         found = f"{folder}-found-"
         options = (*bound, "-seed=1", f"-max_len={target.longest}", "-timeout=60", f"-artifact_prefix={found}")
-        command = [sys.executable, "-m", "tests.fuzzing", name, str(folder), *options]
-        done = subprocess.run(command, cwd=TOP, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        output = folder.with_name(f"{folder.name}-output")
+        server = SERVER.get()
+        server.stdin.write(json.dumps([str(output), name, str(folder), *options]) + "\n")
+        server.stdin.flush()
+        status = server.stdout.readline().strip()
         inputs = [each.read_bytes() for each in folder.parent.glob(f"{folder.name}-found-*")]
-        shown = done.stdout.decode(errors="replace")[-4000:]
-        self.assertEqual((0, []), (done.returncode, inputs), f"{shown}\nadd the input to the seeds of {name}")
+        shown = (
+            output.read_text(errors="replace")[-4000:]
+            if output.exists()
+            else f"python -m tests.fuzzing {name} does not begin"
+        )
+        self.assertEqual(("0", []), (status, inputs), f"{shown}\nadd the input to the seeds of {name}")
+        self.assertIn("DONE", shown)
 
     def test_policy_file(self) -> None:
         """Policy files."""
