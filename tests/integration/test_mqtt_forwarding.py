@@ -86,7 +86,9 @@ class Site:
             self.authority,
             "127.0.0.1:1",
             listeners=[iot],
-            settings={"mqttBuffer": {"path": str(self.folder / "buffer" / "mqtt.db"), **(buffer or {})}},
+            settings={"mqttBuffer": {"path": str(self.folder / "buffer" / "mqtt.db"), **(buffer or {})}}
+            if iot["ack"] == "middleware"
+            else {},
         )
         stack.callback(self.proxy.stop)
         self.credentials = Credentials.fetch(self.authority, self.folder / "id", "/ns/iot/sa/device")
