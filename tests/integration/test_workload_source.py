@@ -18,7 +18,7 @@ from typing import Any
 import grpc
 from spiffe._proto import workload_pb2, workload_pb2_grpc
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
@@ -240,16 +240,23 @@ class UnavailableTests(SourceCase):
         self.assertTrue(error.hint)
         await source.stopService()
 
-    async def test_missing(self) -> None:
-        """No such file."""
-        await self.error(f"unix://{self.folder()}/no.sock", WorkloadSocketMissing)
-
-    async def test_dead(self) -> None:
-        """A socket that no process listens on."""
-        path = self.folder() / "a.sock"
+    async def test_each_cause(self) -> None:
+        """A file that is not there, a socket nobody serves, no entry, another protocol, and a server that is silent."""
+        missing, dead, silent = (self.folder() / "a.sock" for _ in range(3))
         with socket.socket(socket.AF_UNIX) as crashed:
-            crashed.bind(str(path))
-        await self.error(f"unix://{path}", WorkloadSocketUnserved)
+            crashed.bind(str(dead))
+        with socket.socket(socket.AF_UNIX) as hung:
+            hung.bind(str(silent))
+            hung.listen(16)
+            causes: list[tuple[str, type[WorkloadApiUnavailable]]] = [
+                (f"unix://{missing}", WorkloadSocketMissing),
+                (f"unix://{dead}", WorkloadSocketUnserved),
+                (self.running(entries=[]).address, NoIdentityIssued),
+                (self.running().pq_address, NoWorkloadApi),
+                (f"unix://{silent}", WorkloadApiSilent),
+            ]
+            # All at once, since each of them takes the whole time of the start.
+            await gatherResults([Deferred.fromCoroutine(self.error(*each)) for each in causes], consumeErrors=True)
 
     async def test_denied_by_the_file_system(self) -> None:
         """A socket that this user may not open."""
@@ -268,22 +275,6 @@ class UnavailableTests(SourceCase):
             command = [sys.executable, "-c", WAIT_AS_OTHER, f"unix://{path}"]
             found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
             self.assertEqual((found.stdout.strip(), found.stderr), ("WorkloadSocketDenied", ""))
-
-    async def test_no_identity(self) -> None:
-        """No entry for this process."""
-        await self.error(self.running(entries=[]).address, NoIdentityIssued)
-
-    async def test_pq_issuer(self) -> None:
-        """The socket of a PQ issuer instead of the Workload API's."""
-        await self.error(self.running().pq_address, NoWorkloadApi)
-
-    async def test_silent(self) -> None:
-        """A server accepts and sends nothing; stopping is bounded nevertheless."""
-        path = self.folder() / "a.sock"
-        with socket.socket(socket.AF_UNIX) as hung:
-            hung.bind(str(path))
-            hung.listen(16)
-            await self.error(f"unix://{path}", WorkloadApiSilent)
 
 
 class ScriptedWorkloadApi(workload_pb2_grpc.SpiffeWorkloadAPIServicer):
