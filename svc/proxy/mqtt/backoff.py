@@ -9,6 +9,19 @@ from typing import Final
 _MAX_DOUBLINGS: Final = 32
 
 
+def full_jitter(base: float, longest: float, failures: int, random: float) -> float:
+    """
+    A random pause in seconds, between nothing and a bound that doubles with each failure before this one.
+
+    Args:
+        base: the bound without a failure before.
+        longest: bounds every pause.
+        failures: consecutive ones before this one.
+        random: a number from 0 to 1.
+    """
+    return random * min(longest, base * 2.0 ** min(failures, _MAX_DOUBLINGS))
+
+
 class FullJitter:
     """
     Exponential backoff with full jitter: each pause is random, between nothing and a bound that doubles.
@@ -30,9 +43,9 @@ class FullJitter:
 
     def pause(self) -> float:
         """Count a failed attempt and return the seconds until the next one."""
-        bound = min(self._longest, self._base * 2.0 ** min(self.failures, _MAX_DOUBLINGS))
+        pause = full_jitter(self._base, self._longest, self.failures, self._random())
         self.failures += 1
-        return bound * self._random()
+        return pause
 
     def succeeded(self) -> None:
         """Begin with short pauses again."""

@@ -18,6 +18,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, Literal, NamedTuple, Protocol
 
+from svc.proxy.mqtt.backoff import full_jitter
 from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import BufferedMessage, BufferedSession, LoadedSession, MessageState, ReceivedId
 from svc.proxy.mqtt.buffer.store import PAGE_OCTETS
@@ -97,7 +98,7 @@ class ReplayBackoff:
         """The seconds after so many failures in a row, at least 1, for a random number from 0 to 1."""
         if failures >= self.budget:
             return self.longest
-        return random * min(self.longest, self.first * 2.0 ** min(failures - 1, 16))
+        return full_jitter(self.first, self.longest, failures - 1, random)
 
 
 @dataclass(frozen=True, slots=True)
