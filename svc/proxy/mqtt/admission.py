@@ -1,16 +1,36 @@
-"""What a client may do and which reason it gets, in both kinds of session: CONNECT, filters, user properties."""
+"""What both kinds of session decide and answer alike: CONNECT, filters, user properties, refusals, receipts."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Final
 
+from svc.naming import PROPERTY_RECEIPT_ID
 from svc.notary.publish import is_reserved_property
 from svc.policy.engine import Denied
 from svc.policy.rules import MqttAction
 from svc.proxy.mqtt.errors import ClientIdRefused
-from svc.proxy.mqtt.interfaces import SessionEnds, TopicAuthorizer
+from svc.proxy.mqtt.interfaces import MqttSession, SessionEnds, TopicAuthorizer
 from svc.proxy.mqtt.subscribing import ClientFilters
-from svc.wire.mqtt import Connack, Connect, Disconnect, PacketType, Properties, QuotaExceeded, ReasonCode, ReturnCode
+from svc.transport.errors import ConnectionLimitReached
+from svc.wire.mqtt import (
+    Acknowledgement,
+    ClientIdInvalid,
+    Connack,
+    Connect,
+    Disconnect,
+    MqttError,
+    PacketType,
+    Properties,
+    Publish,
+    QuotaExceeded,
+    ReasonCode,
+    ReturnCode,
+    Version,
+    VersionUnsupported,
+    encode,
+)
 from svc.wire.mqtt.codes import DISCONNECT_REASONS, REASONS, SUBSCRIPTION_REFUSED
 
 #: Topic aliases in each direction, whatever client and broker offer.
@@ -21,6 +41,34 @@ _RETURN_CODES: Final = {
     ReasonCode.NOT_AUTHORIZED: ReturnCode.NOT_AUTHORIZED,
     ReasonCode.CLIENT_IDENTIFIER_NOT_VALID: ReturnCode.IDENTIFIER_REJECTED,
 }
+
+
+def unreadable_connect(error: MqttError) -> Connack | None:
+    """CONNACK for a first packet that cannot be read; None for one that is no CONNECT [MQTT-3.1.4-1]."""
+    # A client of another version can read at least that of MQTT 3.1.1.
+    if isinstance(error, VersionUnsupported):
+        return Connack(code=ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION)
+    if isinstance(error, ClientIdInvalid):
+        return Connack(code=ReturnCode.IDENTIFIER_REJECTED)
+    return None
+
+
+def admitted(session: MqttSession, ends: SessionEnds, decide: Callable[[], None]) -> bool:
+    """Whether ``decide`` raised nothing of :func:`admit`; else the session is ended with the reason."""
+    try:
+        decide()
+    except ClientIdRefused as denied:
+        ends.refused(denied, "Connect", None)
+        session.end("policy_deny", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
+    except Denied:
+        session.end("policy_deny", ReasonCode.NOT_AUTHORIZED)
+    except ConnectionLimitReached as error:
+        session.end("connection_limit", ReasonCode.SERVER_BUSY, error)
+    except QuotaExceeded as error:
+        session.end("protocol", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, error)
+    else:
+        return True
+    return False
 
 
 def admit(packet: Connect, limit: int, ends: SessionEnds, authorizer: TopicAuthorizer) -> None:
@@ -48,6 +96,35 @@ def admit(packet: Connect, limit: int, ends: SessionEnds, authorizer: TopicAutho
     except Denied as denied:
         ends.refused(denied, action, None if will is None or action == "Connect" else will.topic)
         raise
+
+
+def decide_again(connect: Connect, filters: Iterable[str], authorizer: TopicAuthorizer) -> None:
+    """Decide on an admitted client, its will and its filters, by the rules of now; raises Denied."""
+    authorizer.reconnect(connect)
+    if connect.will is not None:
+        authorizer.publish(connect.will.topic)
+    for topic_filter in filters:
+        authorizer.subscribe(topic_filter)
+
+
+def refusing_acknowledgement(packet: Publish, code: int) -> Acknowledgement:
+    """PUBACK or PUBREC of MQTT 5.0 that refuses a message."""
+    return Acknowledgement(PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC, packet.packet_id, code)
+
+
+def with_receipt(packet: Acknowledgement, receipt: str | None, connect: Connect) -> Acknowledgement:
+    """
+    Add the identifier of a receipt to PUBACK or PUBREC; the same object where there is none, or where the client of
+    ``connect`` accepts no user properties or no packet of this size.
+    """
+    accepted = connect.properties
+    # A client may ask for none in acknowledgements [MQTT-3.1.2-29].
+    if not receipt or connect.version is not Version.V5 or accepted.request_problem_information == 0:
+        return packet
+    properties = kept(packet.properties)
+    properties = properties.replace(user=(*properties.user, (PROPERTY_RECEIPT_ID, receipt)))
+    longer, most = replace(packet, properties=properties), accepted.maximum_packet_size
+    return longer if most is None or len(encode(longer, Version.V5, "server")) <= most else packet
 
 
 def filter_refusal(

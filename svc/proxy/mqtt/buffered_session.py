@@ -14,29 +14,32 @@ from dataclasses import replace
 from typing import Final, Protocol
 
 from svc.errors import SvcError
-from svc.naming import PROPERTY_NONCE, PROPERTY_RECEIPT_ID
+from svc.naming import PROPERTY_NONCE
 from svc.policy.engine import Denied
 from svc.proxy.errors import ProxyError
 from svc.proxy.mqtt.admission import (
     MAX_ALIASES,
     admit,
+    admitted,
+    decide_again,
     filter_refusal,
     kept,
     last_disconnect,
     lowered,
+    refusing_acknowledgement,
     refusing_connack,
+    unreadable_connect,
+    with_receipt,
 )
 from svc.proxy.mqtt.assigned_aliases import AssignedAliases
-from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
+from svc.proxy.mqtt.errors import UpstreamSessionEnded
 from svc.proxy.mqtt.interfaces import MqttLimits, SessionEnds, TopicAuthorizer
 from svc.proxy.mqtt.session import Stage
 from svc.proxy.mqtt.subscribing import ClientFilters
 from svc.telemetry.labels import Cause
-from svc.transport.errors import ConnectionLimitReached
 from svc.wire.mqtt import (
     Acknowledgement,
     Auth,
-    ClientIdInvalid,
     Connack,
     Connect,
     Decoder,
@@ -44,10 +47,8 @@ from svc.wire.mqtt import (
     MqttError,
     Packet,
     PacketRefused,
-    PacketType,
     ProtocolViolation,
     Publish,
-    QuotaExceeded,
     ReasonCode,
     ReturnCode,
     Suback,
@@ -56,7 +57,6 @@ from svc.wire.mqtt import (
     Unsuback,
     Unsubscribe,
     Version,
-    VersionUnsupported,
     encode,
 )
 
@@ -193,14 +193,9 @@ class BufferedMqttSession:
         if self._stage is not Stage.CONNECT:
             self.end("protocol", error.mqtt_reason, error)
             return
-        code = None
-        if isinstance(error, VersionUnsupported):
-            code = ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION
-        elif isinstance(error, ClientIdInvalid):
-            code = ReturnCode.IDENTIFIER_REJECTED
-        if code is not None:
-            # A client of another version can read at least that of MQTT 3.1.1.
-            self._write(Connack(code=code))
+        connack = unreadable_connect(error)
+        if connack is not None:
+            self._write(connack)
         self._finish("protocol", error)
 
     def _begin(self, packet: Connect) -> None:
@@ -208,22 +203,15 @@ class BufferedMqttSession:
         self._v5 = packet.version is _V5
         self._stage = Stage.CONNACK
         self.keep_alive = packet.keep_alive
-        try:
+
+        def decide() -> None:
+            nonlocal packet
             admit(packet, self._limits.client_id, self._ends, self._authorizer)
             packet = self._forwarded(packet)
-            forwarder = self._attach(self, packet)
-        except ClientIdRefused as denied:
-            self._ends.refused(denied, "Connect", None)
-            self.end("policy_deny", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
-        except Denied:
-            self.end("policy_deny", ReasonCode.NOT_AUTHORIZED)
-        except ConnectionLimitReached as error:
-            self.end("connection_limit", ReasonCode.SERVER_BUSY, error)
-        except QuotaExceeded as error:
-            self.end("protocol", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, error)
-        else:
-            self._forwarder = forwarder
-            forwarder.client_connected(packet)
+            self._forwarder = self._attach(self, packet)
+
+        if admitted(self, self._ends, decide) and self._forwarder is not None:
+            self._forwarder.client_connected(packet)
 
     def _forwarded(self, packet: Connect) -> Connect:
         """CONNECT as it is stored and sent to the broker."""
@@ -262,8 +250,7 @@ class BufferedMqttSession:
         if not self._v5:
             self.end("policy_deny", ReasonCode.NOT_AUTHORIZED)
         elif packet.qos:
-            kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
-            self._write(Acknowledgement(kind, packet.packet_id, ReasonCode.NOT_AUTHORIZED))  # type: ignore[arg-type]
+            self._write(refusing_acknowledgement(packet, ReasonCode.NOT_AUTHORIZED))
 
     def _subscribe(self, packet: Subscribe) -> None:
         codes = [
@@ -307,11 +294,8 @@ class BufferedMqttSession:
 
     def acknowledge(self, packet: Acknowledgement, receipt: str) -> None:
         """Send PUBACK or PUBREC, with the identifier of a receipt where there is one and the client accepts it."""
-        # A client may ask for no user properties in acknowledgements [MQTT-3.1.2-29].
-        if receipt and self._v5 and self._connect.properties.request_problem_information != 0:
-            packet = replace(packet, properties=packet.properties.replace(user=((PROPERTY_RECEIPT_ID, receipt),)))
         if self._stage is Stage.OPEN:
-            self._write(packet)
+            self._write(with_receipt(packet, receipt, self._connect))
 
     def close(self, last: Connack | Disconnect | None) -> None:
         """End the session for the forwarder, with this packet where the version has it; nothing is reported to it."""
@@ -343,9 +327,7 @@ class BufferedMqttSession:
             self._delivered = set()
         if not self._v5:
             return packet
-        most = self._limits.packet.packet
-        properties = packet.properties.replace(
-            maximum_packet_size=min(packet.properties.maximum_packet_size or most, most),
+        properties = lowered(packet.properties, self._limits.packet.packet).replace(
             topic_alias_maximum=MAX_ALIASES,
             receive_maximum=self._receive_maximum,
             assigned_client_id=self._assigned or None,
@@ -389,11 +371,7 @@ class BufferedMqttSession:
             self._delivered.clear()
         if self._stage not in (Stage.CONNACK, Stage.OPEN):
             return
-        self._authorizer.reconnect(self._connect)
-        if self._connect.will is not None:
-            self._authorizer.publish(self._connect.will.topic)
-        for topic_filter in self._filters:
-            self._authorizer.subscribe(topic_filter)
+        decide_again(self._connect, self._filters, self._authorizer)
 
     def end(self, cause: Cause, code: ReasonCode, error: SvcError | None = None, *, will: bool = True) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""

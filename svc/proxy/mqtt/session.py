@@ -22,9 +22,21 @@ from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.policy.engine import Denied
 from svc.proxy.errors import ProxyError, PublishRefused, UpstreamMalformed
-from svc.proxy.mqtt.admission import admit, filter_refusal, kept, last_disconnect, lowered, refusing_connack
+from svc.proxy.mqtt.admission import (
+    admit,
+    admitted,
+    decide_again,
+    filter_refusal,
+    kept,
+    last_disconnect,
+    lowered,
+    refusing_acknowledgement,
+    refusing_connack,
+    unreadable_connect,
+    with_receipt,
+)
 from svc.proxy.mqtt.assigned_aliases import AssignedAliases
-from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
+from svc.proxy.mqtt.errors import UpstreamSessionEnded
 from svc.proxy.mqtt.interfaces import MqttLimits, SessionEnds, TopicAuthorizer
 from svc.proxy.mqtt.packets import Framer, skip_run
 from svc.proxy.mqtt.recorded import RecordedMessages
@@ -32,11 +44,9 @@ from svc.proxy.mqtt.recorder import PublishRecorder, publish_nonce
 from svc.proxy.mqtt.subscribing import ClientFilters
 from svc.telemetry.labels import Cause
 from svc.telemetry.metrics import MqttMetrics
-from svc.transport.errors import ConnectionLimitReached
 from svc.wire.mqtt import (
     Acknowledgement,
     Auth,
-    ClientIdInvalid,
     Connack,
     Connect,
     Disconnect,
@@ -44,7 +54,6 @@ from svc.wire.mqtt import (
     Packet,
     PacketType,
     Publish,
-    QuotaExceeded,
     ReasonCode,
     ReturnCode,
     Suback,
@@ -52,7 +61,6 @@ from svc.wire.mqtt import (
     Unsuback,
     Unsubscribe,
     Version,
-    VersionUnsupported,
     encode,
 )
 from svc.wire.mqtt.codes import Sender
@@ -308,14 +316,9 @@ class PassThroughSession:
         if self._stage is not _CONNECT:
             self.end("protocol", error.mqtt_reason, error)
             return
-        code = None
-        if isinstance(error, VersionUnsupported):
-            code = ReturnCode.UNACCEPTABLE_PROTOCOL_VERSION
-        elif isinstance(error, ClientIdInvalid):
-            code = ReturnCode.IDENTIFIER_REJECTED
-        if code is not None:
-            # A client of another version can read at least that of MQTT 3.1.1.
-            self._answer(encode(Connack(code=code), Version.V311, "server"))
+        connack = unreadable_connect(error)
+        if connack is not None:
+            self._answer(encode(connack, Version.V311, "server"))
         self._finish("protocol", error)
 
     # -- The beginning -----------------------------------------------------------------------------------------------
@@ -327,18 +330,7 @@ class PassThroughSession:
         self._from_client.open(packet.version)
         self._stage = _CONNACK
         self.keep_alive = packet.keep_alive
-        try:
-            admit(packet, self._limits.client_id, self._ends, self._authorizer)
-        except ClientIdRefused as denied:
-            self._ends.refused(denied, "Connect", None)
-            self.end("policy_deny", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID)
-        except Denied:
-            self.end("policy_deny", ReasonCode.NOT_AUTHORIZED)
-        except ConnectionLimitReached as error:
-            self.end("connection_limit", ReasonCode.SERVER_BUSY, error)
-        except QuotaExceeded as error:
-            self.end("protocol", ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, error)
-        else:
+        if admitted(self, self._ends, lambda: admit(packet, self._limits.client_id, self._ends, self._authorizer)):
             self._hold(held=True)
             self._ends.open_upstream()
         return _DROPPED
@@ -490,11 +482,10 @@ class PassThroughSession:
         if not self._v5:
             self.end("policy_deny" if isinstance(error, Denied) else "record", ReasonCode.NOT_AUTHORIZED)
         elif packet.qos:
-            kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
             code = error.mqtt_reason if isinstance(error, ProxyError) else ReasonCode.UNSPECIFIED_ERROR
             if isinstance(error, Denied):
                 code = ReasonCode.NOT_AUTHORIZED
-            self._answer(encode(Acknowledgement(kind, packet.packet_id, code), _V5, "server"))  # type: ignore[arg-type]
+            self._answer(encode(refusing_acknowledgement(packet, code), _V5, "server"))
         return _DROPPED
 
     # -- Subscriptions -----------------------------------------------------------------------------------------------
@@ -610,16 +601,8 @@ class PassThroughSession:
         return self._passed(packet, "server")
 
     def _with_receipt(self, packet: Acknowledgement, octets: bytes, receipt: str | None) -> bytes:
-        """Add the identifier of a receipt, where the client accepts user properties and the packet stays small."""
-        accepted = self._connect.properties
-        # A client may ask for none in acknowledgements [MQTT-3.1.2-29].
-        if receipt is None or not self._v5 or accepted.request_problem_information == 0:
-            return octets
-        properties = kept(packet.properties)
-        properties = properties.replace(user=(*properties.user, (PROPERTY_RECEIPT_ID, receipt)))
-        longer = encode(replace(packet, properties=properties), _V5, "server")
-        most = accepted.maximum_packet_size
-        return longer if most is None or len(longer) <= most else octets
+        longer = with_receipt(packet, receipt, self._connect)
+        return octets if longer is packet else encode(longer, _V5, "server")
 
     def _deliver(self, packet: Publish) -> bytes | None:
         if self._delivered is not None:
@@ -655,11 +638,7 @@ class PassThroughSession:
             self._delivered.clear()
         if self._stage not in (_CONNACK, _OPEN):
             return
-        self._authorizer.reconnect(self._connect)
-        if self._connect.will is not None:
-            self._authorizer.publish(self._connect.will.topic)
-        for topic_filter in self._filters:
-            self._authorizer.subscribe(topic_filter)
+        decide_again(self._connect, self._filters, self._authorizer)
 
     def end(self, cause: Cause, code: ReasonCode, error: SvcError | None = None, *, will: bool = True) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
