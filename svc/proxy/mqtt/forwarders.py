@@ -8,7 +8,8 @@ Owns when a session exists, which client it has, and its timers; what is sent wh
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -212,8 +213,9 @@ class ForwardingListener:
         self._sessions.suspend(self)
 
     def sweep(self, wall: datetime) -> None:
-        """Check the credentials of connections to the peer."""
-        self._sessions.sweep(self, wall)
+        """Check the credentials of connections to the peer; an own broker has none."""
+        if not self.context.inbound:
+            self._sessions.sweep(self, wall)
 
 
 class StoredSession:
@@ -413,11 +415,8 @@ class StoredSession:
             return
         connect, self._connect = self._connect, None
         self._generation += 1
-        self._acting, acting = True, self._acting
-        try:
+        with self._act():
             self._upstream = BufferedUpstream(listener.context, connect, listener.packets, self, self._owner.clock)
-        finally:
-            self._acting = acting
 
     # -- svc.proxy.mqtt.forwarding.ForwarderLinks --------------------------------------------------------------------
 
@@ -429,40 +428,42 @@ class StoredSession:
     def send_upstream(self, packet: Packet) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
         if self._upstream is not None:
-            self._act(partial(self._upstream.send, packet))
+            with self._act():
+                self._upstream.send(packet)
 
     def close_upstream(self, last: Disconnect | None) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
         self._connect = None
         self._generation += 1
         if self._upstream is not None:
-            self._act(partial(self._upstream.close, last))
-            self._act(self._drop_upstream)
+            with self._act():
+                self._upstream.close(last)
+                self._drop_upstream()
 
     def send_client(self, packet: Packet) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
         if self._client is not None:
-            self._act(partial(self._client.send, packet))
+            with self._act():
+                self._client.send(packet)
 
     def acknowledge(self, packet: Acknowledgement, source: AckSource, receipt: str) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
         if self._client is not None:
-            self._act(partial(self._client.acknowledge, packet, receipt))
+            with self._act():
+                self._client.acknowledge(packet, receipt)
 
     def close_client(self, last: Connack | Disconnect | None) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
         client = self._detach()
         if client is not None:
-            self._act(partial(client.close, last))
+            with self._act():
+                client.close(last)
 
     def read_page(self, after: int) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
         page = self._owner.buffer.page(self.forwarder.session, after)
-        self._acting, acting = True, self._acting
-        try:
+        with self._act():
             page.addCallbacks(self._got_page, self._page_failed)
-        finally:
-            self._acting = acting
 
     def wake_at(self, seconds: float | None) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
@@ -478,10 +479,12 @@ class StoredSession:
         self.wake_at(None)
         self._owner.forget(self)
 
-    def _act(self, act: Callable[[], object]) -> None:
+    @contextmanager
+    def _act(self) -> Iterator[None]:
+        """What happens meanwhile is passed on afterwards."""
         self._acting, acting = True, self._acting
         try:
-            act()
+            yield
         finally:
             self._acting = acting
 
