@@ -15,16 +15,18 @@ from svc.proxy.mqtt.buffer.records import (
     message_row,
     read_message,
     read_session,
+    received_row,
     session_row,
 )
 from svc.proxy.mqtt.buffer.schema import BUFFER
 from svc.sqlite.kind import Connect
 
-_KEYS: Final = "SELECT key FROM session UNION SELECT key FROM message"
+_KEYS: Final = "SELECT key FROM session UNION SELECT key FROM message UNION SELECT key FROM received"
 _SESSIONS: Final = (
     "SELECT number, listener, client_id, owner, key, content, incomplete, ended, expiry, until, clean,"
     " opened, linked, renewed FROM session ORDER BY number"
 )
+_RECEIVED: Final = "SELECT session, packet_id, message, owed, receipt, code, digest, key FROM received"
 _TOTALS: Final = "SELECT session, count(*), sum(size), min(stored), max(number) FROM message GROUP BY session"
 _PAGE: Final = (
     "SELECT number, qos, retain, packet_id, relayed, stored, state, upstream_id, key, content FROM message"
@@ -57,8 +59,9 @@ def _loaded(connection: sqlite3.Connection, keys: BufferKeys) -> list[LoadedSess
         name = SessionKey(listener, client_id, owner)
         octets = keys.decrypt(key, content, session_row(number, name))
         found[number] = LoadedSession(read_session(number, name, octets, tuple(columns)))
-    for session, packet_id, message, owed, receipt in connection.execute("SELECT * FROM received"):
-        found[session].received[packet_id] = ReceivedId(message, bool(owed), receipt)
+    for session, packet_id, message, owed, receipt, code, digest, key in connection.execute(_RECEIVED):
+        due = b"" if digest is None else keys.decrypt(key, digest, received_row(session, packet_id, message))
+        found[session].received[packet_id] = ReceivedId(message, bool(owed), receipt, code, due)
     for session, *totals in connection.execute(_TOTALS):
         loaded = found[session]
         loaded.messages, loaded.octets, loaded.oldest, loaded.last = totals

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, unique
@@ -9,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from svc.proxy.mqtt.buffer.keys import ContentUnreadable
 from svc.sqlite.operations import Parameters
-from svc.wire.mqtt import NO_PROPERTIES, Connect, Decoder, MqttError, PacketLimits, Properties, QoS, encode
+from svc.wire.mqtt import NO_PROPERTIES, Connect, Decoder, MqttError, PacketLimits, Properties, Publish, QoS, encode
 from svc.wire.mqtt.primitives import Cursor, encode_text
 from svc.wire.mqtt.properties import encode_properties, read_properties
 from svc.wire.mqtt.stream import find_packet
@@ -22,6 +23,7 @@ _ANY_PACKET: Final = PacketLimits(
     packet=2**28, properties=_NO_LIMIT, levels=_NO_LIMIT, filters=_NO_LIMIT, first_packet=2**28
 )
 _MESSAGE_ROW: Final = struct.Struct(">cqqBBHBd")
+_RECEIVED_ROW: Final = struct.Struct(">cqHq")
 
 
 class SessionKey(NamedTuple):
@@ -89,6 +91,10 @@ class ReceivedId:
     owed: bool = False
     #: The identifier of the receipt that is sent with PUBREC; empty for none.
     receipt: str = ""
+    #: The reason code of the broker's PUBREC, where that is what the client gets.
+    code: int | None = None
+    #: The digest of the message, while its record is due: before it, there is no PUBREC. Empty where none is due.
+    due: bytes = b""
 
 
 @dataclass(slots=True)
@@ -150,7 +156,6 @@ class BufferKind(IntEnum):
 
 def message_parameters(session: int, message: BufferedMessage) -> Parameters:
     """The parameters of ``MESSAGE``; the content is not encrypted yet."""
-    content = encode_text(message.topic) + encode_properties(message.properties, "PUBLISH", "client") + message.payload
     return (
         message.number,
         session,
@@ -160,10 +165,30 @@ def message_parameters(session: int, message: BufferedMessage) -> Parameters:
         int(message.relayed),
         message.stored,
         message.size,
-        content,
+        _content(message),
         int(message.state),
         message.upstream_id,
     )
+
+
+def _content(message: BufferedMessage | Publish) -> bytes:
+    return encode_text(message.topic) + encode_properties(message.properties, "PUBLISH", "client") + message.payload
+
+
+def message_digest(message: BufferedMessage | Publish) -> bytes:
+    """What all packets of one message have in common; a PUBLISH is without a topic alias."""
+    return hashlib.sha256(bytes((message.qos, message.retain)) + _content(message)).digest()
+
+
+def received_parameters(session: int, packet_id: int, received: ReceivedId) -> Parameters:
+    """The parameters of ``RECEIVED``; the digest is not encrypted yet."""
+    values = (session, packet_id, received.number, int(received.owed), received.receipt, received.code)
+    return (*values, received.due or None)
+
+
+def received_row(session: int, packet_id: int, number: int) -> bytes:
+    """The associated data of the digest of a packet identifier's message."""
+    return _RECEIVED_ROW.pack(b"r", session, packet_id, number)
 
 
 def message_row(number: int, session: int, qos: int, retain: int, packet_id: int, relayed: int, stored: float) -> bytes:

@@ -29,6 +29,12 @@ _MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TABLE write_probe (id INTEGER PRIMARY KEY CHECK (id = 1), count INTEGER NOT NULL)",
         "INSERT INTO write_probe VALUES (1, 0)",
     ),
+    (
+        # ``digest`` is that of a message whose record is due.
+        "ALTER TABLE received ADD COLUMN code INTEGER",
+        "ALTER TABLE received ADD COLUMN digest BLOB",
+        "ALTER TABLE received ADD COLUMN key BLOB",
+    ),
 )
 BUFFER: Final = DatabaseKind(
     name="the buffer of MQTT messages",

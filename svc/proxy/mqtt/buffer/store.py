@@ -28,6 +28,7 @@ from svc.proxy.mqtt.buffer.records import (
     LoadedSession,
     ReceivedId,
     message_parameters,
+    received_parameters,
     session_parameters,
 )
 from svc.proxy.mqtt.buffer.schema import BUFFER
@@ -165,8 +166,7 @@ class MessageBuffer:
 
     def received(self, session: BufferedSession, packet_id: int, received: ReceivedId) -> None:
         """A QoS 2 message of the client was received, or what is known of it changed."""
-        values = (session.number, packet_id, received.number, int(received.owed), received.receipt)
-        self._record(BufferKind.RECEIVED, values)
+        self._record(BufferKind.RECEIVED, received_parameters(session.number, packet_id, received))
 
     def released(self, session: BufferedSession, packet_id: int) -> None:
         """The client released a QoS 2 message."""

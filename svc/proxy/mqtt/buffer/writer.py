@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from svc.proxy.mqtt.buffer.keys import BufferKeys
-from svc.proxy.mqtt.buffer.records import BufferKind, SessionKey, message_row, session_row
+from svc.proxy.mqtt.buffer.records import BufferKind, SessionKey, message_row, received_row, session_row
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.operations import Operation, OperationWriter, Parameters, RowKinds, condensed
 
@@ -23,7 +23,10 @@ _STATEMENTS: Final[dict[BufferKind, tuple[str, ...]]] = {
         " expiry, until, clean, opened, linked, renewed, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     ),
     BufferKind.SESSION_OVER: ("DELETE FROM session WHERE number = ?", "DELETE FROM received WHERE session = ?"),
-    BufferKind.RECEIVED: ("INSERT OR REPLACE INTO received VALUES (?, ?, ?, ?, ?)",),
+    BufferKind.RECEIVED: (
+        "INSERT OR REPLACE INTO received (session, packet_id, message, owed, receipt, code, digest, key)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+    ),
     BufferKind.RELEASED: ("DELETE FROM received WHERE session = ? AND packet_id = ?",),
     BufferKind.ALL_RELEASED: ("DELETE FROM received WHERE session = ?",),
 }
@@ -32,6 +35,7 @@ _ROWS: Final = (RowKinds(BufferKind.MESSAGE, BufferKind.MESSAGE_CHANGED, BufferK
 #: Where the content is in the parameters of these kinds.
 _MESSAGE_CONTENT: Final = 8
 _SESSION_CONTENT: Final = 4
+_RECEIVED_DIGEST: Final = 6
 
 
 class BufferWriter(OperationWriter):
@@ -45,6 +49,8 @@ class BufferWriter(OperationWriter):
                 parameters = [self._message(each) for each in parameters]
             elif kind == BufferKind.SESSION:
                 parameters = [self._session(each) for each in parameters]
+            elif kind == BufferKind.RECEIVED:
+                parameters = [self._received(each) for each in parameters]
             for statement in _STATEMENTS[BufferKind(kind)]:
                 connection.executemany(statement, parameters)
 
@@ -53,6 +59,11 @@ class BufferWriter(OperationWriter):
 
     def _session(self, values: tuple[Any, ...]) -> Parameters:
         return self._encrypted(values, _SESSION_CONTENT, session_row(values[0], SessionKey(*values[1:4])))
+
+    def _received(self, values: tuple[Any, ...]) -> Parameters:
+        if values[_RECEIVED_DIGEST] is None:
+            return (*values, None)
+        return self._encrypted(values, _RECEIVED_DIGEST, received_row(*values[:3]))
 
     def _encrypted(self, values: tuple[Any, ...], content: int, row: bytes) -> Parameters:
         octets = self._keys.encrypt(values[content], row)

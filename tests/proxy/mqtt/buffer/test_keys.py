@@ -11,6 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.mqtt.buffer.errors import BufferKeyRefused, MessageBufferError
 from svc.proxy.mqtt.buffer.keys import BufferKeys, ContentUnreadable, fingerprint
+from svc.proxy.mqtt.buffer.records import ReceivedId
 from svc.sqlite.errors import DatabaseCorrupt
 from svc.strictjson import b64u_encode
 from svc.wire.mqtt import Connect
@@ -84,6 +85,7 @@ class EncryptedBufferTests(SynchronousTestCase):
         self.owner = session(connect=Connect("c", username="name-of-user", password=b"word-that-passes"))
         self.opened.buffer.session(self.owner)
         self.opened.buffer.store(self.owner, message(b"payload-in-clear", topic="topic-in-clear"))
+        self.opened.buffer.received(self.owner, 5, ReceivedId(1, due=b"digest-in-clear"))
         self.opened.settle()
 
     def begin(self, *keys: bytes) -> Any:
@@ -92,7 +94,7 @@ class EncryptedBufferTests(SynchronousTestCase):
         return self.opened.begin()
 
     def test_nothing_in_clear(self) -> None:
-        """Neither topic nor payload nor credentials are in the files; all of it is read back."""
+        """Neither topic nor payload nor its digest nor credentials are in the files; all of it is read back."""
         self.opened.crash()
         for name in os.listdir(os.path.dirname(self.opened.path)):
             with open(os.path.join(os.path.dirname(self.opened.path), name), "rb") as file:
@@ -101,6 +103,7 @@ class EncryptedBufferTests(SynchronousTestCase):
                 self.assertNotIn(secret, octets, name)
         [found] = self.begin(ONE)
         self.assertEqual((b"word-that-passes", False), (found.session.connect.password, found.session.incomplete))
+        self.assertEqual({5: ReceivedId(1, due=b"digest-in-clear")}, found.received)
         page = self.opened.result(self.opened.buffer.page(found.session, 0))
         self.assertEqual([("topic-in-clear", b"payload-in-clear")], [(each.topic, each.payload) for each in page])
         self.opened.crash()

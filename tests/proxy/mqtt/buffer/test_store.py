@@ -7,6 +7,7 @@ import os
 import sqlite3
 import stat
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -21,6 +22,7 @@ from svc.proxy.mqtt.buffer.records import (
     MessageState,
     ReceivedId,
     SessionKey,
+    message_digest,
     message_parameters,
     read_message,
     read_session,
@@ -31,7 +33,7 @@ from svc.proxy.mqtt.buffer.writer import _STATEMENTS
 from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined, JournalError, JournalStuck
 from svc.sqlite.groups import GroupLimits
 from svc.sqlite.writer import CHECKPOINT_BYTES
-from svc.wire.mqtt import Connect, Properties, Version, Will
+from svc.wire.mqtt import Connect, Properties, Publish, Version, Will
 from tests.proxy.mqtt.buffering import NOW, OWNER, OpenedBuffer, message, session
 from tests.sqlite.stepwise import Quick, broken
 
@@ -79,7 +81,7 @@ class RestartTests(BufferCase):
         sent = [message(b"1", 2, packet_id=5, properties=properties), message(b"2", 1, packet_id=6, relayed=True)]
         for each in sent:
             self.buffer.store(owner, each)
-        self.buffer.received(owner, 5, ReceivedId(sent[0].number, True, "receipt"))
+        self.buffer.received(owner, 5, ReceivedId(sent[0].number, True, "receipt", 0x10, b"digest"))
         self.opened.settle()
         sent[0].state, sent[0].upstream_id = MessageState.RELEASED, 9
         self.buffer.changed(sent[0])
@@ -89,7 +91,7 @@ class RestartTests(BufferCase):
         [found] = self.opened.begin()
         found.session.connect.will.properties = WILL.properties  # type: ignore[union-attr]
         self.assertEqual(owner, found.session)
-        self.assertEqual({5: ReceivedId(1, True, "receipt")}, found.received)
+        self.assertEqual({5: ReceivedId(1, True, "receipt", 0x10, b"digest")}, found.received)
         self.assertEqual((2, sum(each.size for each in sent), NOW, 2), (found.messages, found.octets, found.oldest, 2))
         self.assertEqual(found.octets, self.buffer.octets)
         self.assertEqual(sent, self.opened.result(self.buffer.page(found.session, 0)))
@@ -354,7 +356,7 @@ class OpeningTests(SynchronousTestCase):
     def test_contradictory(self) -> None:
         """Rows that this program does not write stop the start and change nothing."""
         for statement in (
-            "INSERT INTO received VALUES (77, 1, 1, 0, '')",
+            "INSERT INTO received VALUES (77, 1, 1, 0, '', NULL, NULL, NULL)",
             "UPDATE session SET content = x'00'",
             "UPDATE session SET content = x''",
             "UPDATE session SET content = substr(content, 1, 5)",
@@ -408,6 +410,21 @@ class ValueTests(SynchronousTestCase):
             read_message(octets, (1, 1, 0, 1, 0, NOW, 0, 0))
         with contextlib.suppress(ContentUnreadable):
             read_session(1, SessionKey("l", "c", OWNER), octets, (0, 0.0, 0, 0, 0, 0, 0, 0))
+
+    def test_digest(self) -> None:
+        """Packets of one message have one digest, whatever their DUP and identifiers; other messages have others."""
+        written = message(b"1", 2, topic="t", properties=Properties(user=(("a", "b"),)))
+        packet = Publish("t", b"1", 2, False, True, 9, written.properties)
+        self.assertEqual(message_digest(written), message_digest(packet))
+        others: list[dict[str, Any]] = [
+            {"topic": "u"},
+            {"payload": b"2"},
+            {"qos": 1},
+            {"retain": True},
+            {"properties": Properties(user=(("a", "c"),))},
+        ]
+        digests = {message_digest(replace(packet, **each)) for each in others}
+        self.assertEqual(len(others), len(digests - {message_digest(packet)}))
 
     def test_expiry(self) -> None:
         """A message expires when its interval has passed, not before; one without an interval never."""
