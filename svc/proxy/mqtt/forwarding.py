@@ -371,7 +371,8 @@ class Forwarder:
         session, store = self.session, self._store
         self._clients += 1
         self._client = self._clients
-        self._resumed = session.number > 0 and not connect.clean_start
+        anew = connect.clean_start or self._expired
+        self._resumed = session.number > 0 and not anew
         refusal = self._connect_refusal(connect)
         if refusal is not None:
             self._client = 0
@@ -382,9 +383,9 @@ class Forwarder:
         self._v5 = connect.version is Version.V5
         # The client may know another one, until it reads CONNACK.
         session.renewed = session.renewed or not session.number
-        if connect.clean_start:
+        if anew:
             self._begin_anew()
-        self._take_connect(connect)
+        self._take_connect(connect, anew=anew)
         session.ended, session.expiry, session.incomplete = 0.0, _expiry(connect), False
         store.session(session)
         self._connack_at = now.seconds + self._limits.connack
@@ -561,12 +562,18 @@ class Forwarder:
         self._owed.clear()
         self.session.renewed = False
 
-    def _take_connect(self, connect: Connect) -> None:
+    @property
+    def _expired(self) -> bool:
+        """Whether the session of the client is over, though messages of it may wait."""
+        session = self.session
+        return session.ended > 0 and session.expiry is not None and self._now.wall - session.ended >= session.expiry
+
+    def _take_connect(self, connect: Connect, *, anew: bool) -> None:
         """Open the next connection to the broker with this CONNECT, at once or when the former one is finished."""
         session = self.session
         if self._link is _Link.CONNECTING:
             self._close_link(None)
-        waits = self._unfinished(self._last) and (connect.clean_start or session.next is not None)
+        waits = self._unfinished(self._last) and (anew or session.next is not None)
         if self._link is not _Link.DOWN or waits:
             if session.next is None:
                 session.until = self._last
@@ -574,7 +581,7 @@ class Forwarder:
         else:
             # The will of a connection that the broker never saw is not published.
             session.connect, session.next, session.until = connect, None, 0
-        session.clean = session.clean or connect.clean_start
+        session.clean = session.clean or anew
 
     def _client_gone(self, now: Moment, *, will: bool) -> None:
         self._now = now

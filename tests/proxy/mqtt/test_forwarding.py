@@ -822,6 +822,28 @@ class EndTests(ForwardingCase):
             self.assertEqual(set(), world.broker.sessions[CLIENT_ID].filters)
             self.assertEqual([False, False], world.client.presents)
 
+    def test_expired_session_while_messages_wait(self) -> None:
+        """A client whose session is over begins a new one, asked or not, though messages of the former wait."""
+        world = self.away()
+        world.publish(b"1", 2)
+        world.store.commit()
+        world.connect(expiry=0)
+        world.pass_time(2)
+        world.client_reads()
+        world.lose_client()
+        world.connect(expiry=60)
+        world.pass_time(2)
+        world.client_reads()
+        self.assertEqual([False, True, False], world.client.presents)
+        world.sends(Publish("t", b"2", 2, packet_id=1))
+        world.settle()
+        self.assertEqual([b"1", b"2"], [payload for payload, _qos in world.broker.delivered])
+        world.lose_client()
+        world.pass_time(59)
+        world.connect(expiry=60)
+        world.settle()
+        self.assertTrue(world.client.presents[-1])
+
     def test_clean_start_while_the_broker_is_away(self) -> None:
         """A client that begins anew over and over leaves its messages, in order, and one clean session."""
         world = self.away()
