@@ -456,7 +456,7 @@ class Assembly:
 
         def session(connection: MqttConnection) -> MqttSession:
             if self._stored is not None and forwarding is not None:
-                return self._buffered_session(self._stored, connection, session_limits, settings)
+                return self._buffered_session(self._stored, connection, session_limits, settings, records)
             return PassThroughSession(
                 connection,
                 connection,
@@ -476,7 +476,7 @@ class Assembly:
             session=session,
             client_ids=tuple(ClientIdTemplate.parse(each) for each in settings.clientIDs),
             demanded=Level.parse(settings.notarization),
-            maximum=Level.parse(settings.maxNotarization) if settings.ack == "upstream" and inbound else Level.NONE,
+            maximum=Level.parse(settings.maxNotarization) if inbound else Level.NONE,
             records=records,
             artifacts=artifacts,
             forwarding=forwarding,
@@ -511,7 +511,12 @@ class Assembly:
         return ForwardingListener(self._stored, packets, settings.ackUpstream)
 
     def _buffered_session(
-        self, stored: StoreAndForward, connection: MqttConnection, limits: MqttLimits, settings: ListenerSettings
+        self,
+        stored: StoreAndForward,
+        connection: MqttConnection,
+        limits: MqttLimits,
+        settings: ListenerSettings,
+        records: PublishRecords | None,
     ) -> BufferedMqttSession:
         from svc.proxy.mqtt.buffered_session import BufferedMqttSession
 
@@ -524,6 +529,7 @@ class Assembly:
             lambda: f"svc-{secrets.token_hex(8)}",
             receive_maximum=stored.limits.receive_maximum,
             peer_is_proxy=settings.direction == "outbound",
+            recorder=None if records is None else partial(connection.recorder, records),
         )
 
     def _artifact_publisher(self, settings: ListenerSettings, observer: ListenerObserver) -> ArtifactPublisher | None:

@@ -417,9 +417,7 @@ class ListenerSettings(Settings):
     @property
     def notarizes(self) -> bool:
         """Whether its requests can be notarized, or its messages be recorded."""
-        if self.protocol == "mqtt" and (
-            self.ack == "middleware" or _RANKS[self.maxNotarization] < _RANKS["logRequest"]
-        ):
+        if self.protocol == "mqtt" and _RANKS[self.maxNotarization] < _RANKS["logRequest"]:
             return False
         return self.direction == "inbound" and self.protocol != "tcp"
 
@@ -455,8 +453,6 @@ class ListenerSettings(Settings):
             raise ValueError("no limits.head here: the peer of an outbound listener notarizes")
         if self.artifacts is not None and self.direction == "outbound":
             raise ValueError("no artifacts here: they belong to inbound listeners, whose upstream is the own broker")
-        if self.ack == "middleware" and (key := self._given(_RECORD_KEYS)):
-            raise ValueError(f"no {key} here: a listener with ack: middleware makes no records")
         if self.ackUpstream and self.ack != "middleware":
             raise ValueError("ack: middleware beside ackUpstream: without it the broker acknowledges everything")
         return self

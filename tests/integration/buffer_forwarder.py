@@ -152,7 +152,7 @@ class Process(LineOnlyReceiver):
         self.tell("client", packet)
         self.killer.at(f"after {name}")
 
-    def acknowledge(self, packet: Acknowledgement, source: str, receipt: str) -> None:
+    def acknowledge(self, packet: Acknowledgement, source: str, receipt: str, *, recorded: bool) -> None:
         self.send_client(packet)
 
     def close_client(self, last: Any) -> None:

@@ -193,6 +193,15 @@ class FileTests(RuleTestCase):
         limits = settings.mqttBuffer.limits
         self.assertEqual((2**21, 2**20, settings.buffers), (limits.octets, limits.session_octets, True))
         self.assertFalse(read(whole(listener(protocol="mqtt"))).buffers)
+        # Its messages are recorded like those of other listeners.
+        for level, limit, notarizes in (
+            ("signRequest", "signRequest", True),
+            ("none", "logRequest", True),
+            ("none", "workload", False),
+        ):
+            keys = {"notarization": level, "maxNotarization": limit, "limits": "{head: 8KiB}"}
+            recorded = read(whole(listener(protocol="mqtt", ack="middleware", **keys)))
+            self.assertEqual((notarizes, True), (recorded.listeners[0].notarizes, recorded.buffers))
         (outbound,) = read(whole(listener(OUTBOUND, protocol="mqtt", ack="middleware"))).listeners
         self.assertEqual("middleware", outbound.ack)
         for wrong, expected in (

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
+from svc.errors import SvcError
 from svc.naming import PROPERTY_RECEIPT_ID
 from svc.notary.publish import is_reserved_property
 from svc.policy.engine import Denied
 from svc.policy.rules import MqttAction
+from svc.proxy.errors import ProxyError
 from svc.proxy.mqtt.errors import ClientIdRefused
 from svc.proxy.mqtt.interfaces import MqttSession, SessionEnds, TopicAuthorizer
 from svc.proxy.mqtt.subscribing import ClientFilters
@@ -107,8 +109,11 @@ def decide_again(connect: Connect, filters: Iterable[str], authorizer: TopicAuth
         authorizer.subscribe(topic_filter)
 
 
-def refusing_acknowledgement(packet: Publish, code: int) -> Acknowledgement:
-    """PUBACK or PUBREC of MQTT 5.0 that refuses a message."""
+def refusing_acknowledgement(packet: Publish, error: SvcError) -> Acknowledgement:
+    """PUBACK or PUBREC of MQTT 5.0 that refuses a message for an error."""
+    code = error.mqtt_reason if isinstance(error, ProxyError) else ReasonCode.UNSPECIFIED_ERROR
+    if isinstance(error, Denied):
+        code = ReasonCode.NOT_AUTHORIZED
     return Acknowledgement(PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC, packet.packet_id, code)
 
 

@@ -9,14 +9,17 @@ begin and end together.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Protocol
 
 from svc.errors import SvcError
 from svc.naming import PROPERTY_NONCE
+from svc.notary.exchange import ExchangeOutcome
+from svc.notary.publish import AckedBy
 from svc.policy.engine import Denied
-from svc.proxy.errors import ProxyError
+from svc.proxy.errors import ProxyError, PublishRefused
 from svc.proxy.mqtt.admission import (
     MAX_ALIASES,
     admit,
@@ -33,8 +36,11 @@ from svc.proxy.mqtt.admission import (
 )
 from svc.proxy.mqtt.assigned_aliases import AssignedAliases
 from svc.proxy.mqtt.errors import UpstreamSessionEnded
-from svc.proxy.mqtt.interfaces import MqttLimits, SessionEnds, TopicAuthorizer
-from svc.proxy.mqtt.session import Stage
+from svc.proxy.mqtt.forwarding import AckSource, Admission
+from svc.proxy.mqtt.interfaces import MqttLimits, RecordDemand, SessionEnds, TopicAuthorizer
+from svc.proxy.mqtt.recorded import RecordedMessages
+from svc.proxy.mqtt.recorder import PublishRecorder, publish_nonce
+from svc.proxy.mqtt.session import OUTCOMES, Stage
 from svc.proxy.mqtt.subscribing import ClientFilters
 from svc.telemetry.labels import Cause
 from svc.wire.mqtt import (
@@ -47,6 +53,7 @@ from svc.wire.mqtt import (
     MqttError,
     Packet,
     PacketRefused,
+    PacketType,
     ProtocolViolation,
     Publish,
     ReasonCode,
@@ -79,11 +86,21 @@ class ClientForwarder(Protocol):
     def busy(self) -> bool:
         """Whether the client should not be read; :meth:`BufferedMqttSession.pace` is called when that changes."""
 
+    @property
+    def admitting(self) -> bool:
+        """Whether packets of the client wait for an admission; :meth:`BufferedMqttSession.read_on` follows."""
+
     def client_connected(self, connect: Connect) -> None:
         """The client is admitted; CONNACK follows."""
 
-    def client_packet(self, packet: Packet) -> None:
-        """The client sent a packet that passes."""
+    def client_packet(self, packet: Packet, demand: RecordDemand | None = None) -> None:
+        """The client sent a packet that passes; ``demand`` is of a message that is to be recorded."""
+
+    def admitted(self, client: BufferedMqttSession, *, admitted: bool) -> None:
+        """What was to come ``LATER`` of :meth:`BufferedMqttSession.admit`."""
+
+    def acknowledged(self, packet: Acknowledgement, source: AckSource, receipt: str) -> None:
+        """PUBACK or PUBREC of a recorded message was sent; ``receipt`` may be empty."""
 
     def client_left(self, last: Disconnect | None) -> None:
         """The client sent DISCONNECT, or has gone otherwise, so that its will is published."""
@@ -99,6 +116,7 @@ class BufferedMqttSession:
         assign: makes a client identifier.
         peer_is_proxy: whether the upstream is the proxy of a peer, which handles nonces.
         receive_maximum: messages with QoS above 0 that the client may send at once.
+        recorder: makes the recorder of messages from version and client identifier; None without records.
     """
 
     def __init__(
@@ -112,6 +130,7 @@ class BufferedMqttSession:
         *,
         receive_maximum: int,
         peer_is_proxy: bool = False,
+        recorder: Callable[[Version, str], PublishRecorder] | None = None,
     ) -> None:
         self._ends = ends
         self._authorizer = authorizer
@@ -120,12 +139,16 @@ class BufferedMqttSession:
         self._attach = attach
         self._assign = assign
         self._receive_maximum = receive_maximum
+        self._recorder = recorder
+        self._records: RecordedMessages | None = None
         self._kept_of_messages = frozenset({PROPERTY_NONCE}) if peer_is_proxy else frozenset[str]()
         self._stage = Stage.CONNECT
         self._decoder = Decoder("client", limits=limits.packet)
         self._connect = Connect("")
         self._version = Version.V311
-        self._v5 = self._held = False
+        self._v5 = self._held = self._reading = False
+        #: Packets that were read and wait.
+        self._packets: deque[Packet | PacketRefused] = deque()
         self._assigned = ""
         self._forwarder: ClientForwarder | None = None
         self._aliases = AssignedAliases()
@@ -147,23 +170,38 @@ class BufferedMqttSession:
 
     @property
     def recording(self) -> bool:
-        """Nothing waits: a message that is not acknowledged yet is repeated by the client."""
-        return False
+        """See :class:`svc.proxy.mqtt.interfaces.MqttSession`; what waits for the buffer alone is repeated."""
+        return self._records is not None and self._records.waiting
 
     # -- The client --------------------------------------------------------------------------------------------------
 
     def client_received(self, data: bytes) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
+        self._packets.extend(self._decoder.feed(data))
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Go on with packets that wait, as far as they need not any more."""
+        if self._reading:
+            return
+        self._reading = True
         try:
-            for packet in self._decoder.feed(data):
-                if self._stage is Stage.ENDED:
-                    return
+            while self._packets and self._stage is not Stage.ENDED and not self._waits(self._packets[0]):
+                packet = self._packets.popleft()
                 if isinstance(packet, PacketRefused):
                     raise packet.error
                 self._client_sent(packet)
         except MqttError as error:
             self._violated(error)
+        finally:
+            self._reading = False
         self.pace()
+
+    def _waits(self, packet: Packet | PacketRefused) -> bool:
+        """Whether a packet of the client waits: for an admission, or a message for records."""
+        if self._forwarder is not None and self._forwarder.admitting:
+            return True
+        return isinstance(packet, Publish) and self._records is not None and self._records.full
 
     def _client_sent(self, packet: Packet) -> None:
         if isinstance(packet, Publish):
@@ -180,13 +218,15 @@ class BufferedMqttSession:
         else:
             if isinstance(packet, Unsubscribe):
                 self._filters.unsubscribing(packet)
+            elif self._records is not None and packet.type is PacketType.PUBREL:
+                self._records.released(packet.packet_id)
             if isinstance(packet, Acknowledgement | Unsubscribe):
                 packet = replace(packet, properties=kept(packet.properties))
             self._forward(packet)
 
-    def _forward(self, packet: Packet) -> None:
+    def _forward(self, packet: Packet, demand: RecordDemand | None = None) -> None:
         if self._forwarder is not None:
-            self._forwarder.client_packet(packet)
+            self._forwarder.client_packet(packet, demand)
 
     def _violated(self, error: MqttError) -> None:
         """The client broke MQTT; a first packet that is no CONNECT gets no answer [MQTT-3.1.4-1]."""
@@ -211,6 +251,12 @@ class BufferedMqttSession:
             self._forwarder = self._attach(self, packet)
 
         if admitted(self, self._ends, decide) and self._forwarder is not None:
+            if self._recorder is not None:
+                recorder = self._recorder(self._version, packet.client_id)
+                self._receive_maximum = min(self._receive_maximum, recorder.limit)
+                self._records = RecordedMessages(
+                    recorder, self._version, self._ends.write_client, self._recorded, self._record_failed
+                )
             self._forwarder.client_connected(packet)
 
     def _forwarded(self, packet: Connect) -> Connect:
@@ -231,26 +277,28 @@ class BufferedMqttSession:
         alias = packet.properties.topic_alias
         if alias is not None and alias > MAX_ALIASES:
             raise TopicAliasInvalid(alias=alias)
-        topic = self._aliases.resolve(packet)
+        topic, demand = self._aliases.resolve(packet), None
         try:
-            self._authorizer.publish(topic)
-        except Denied as denied:
-            self._refuse_publish(packet, topic, denied)
+            level = self._authorizer.publish(topic)
+            if self._records is not None and level.recorded:
+                demand = RecordDemand(level, publish_nonce(packet.properties))
+        except (Denied, PublishRefused) as error:
+            self._ends.refused(error, "Publish", topic)
+            self._refuse_publish(packet, error)
             return
         properties = packet.properties
         if properties.user:
             properties = kept(properties, self._kept_of_messages)
         if topic is not packet.topic or properties is not packet.properties:
             packet = replace(packet, topic=topic, properties=properties)
-        self._forward(packet)
+        self._forward(packet, demand)
 
-    def _refuse_publish(self, packet: Publish, topic: str, denied: Denied) -> None:
+    def _refuse_publish(self, packet: Publish, error: SvcError) -> None:
         """MQTT 3.1.1 has no reason code for it: its client is closed."""
-        self._ends.refused(denied, "Publish", topic)
         if not self._v5:
-            self.end("policy_deny", ReasonCode.NOT_AUTHORIZED)
+            self.end("policy_deny" if isinstance(error, Denied) else "record", ReasonCode.NOT_AUTHORIZED)
         elif packet.qos:
-            self._write(refusing_acknowledgement(packet, ReasonCode.NOT_AUTHORIZED))
+            self._write(refusing_acknowledgement(packet, error))
 
     def _subscribe(self, packet: Subscribe) -> None:
         codes = [
@@ -292,10 +340,71 @@ class BufferedMqttSession:
         if isinstance(packet, Connack):
             self.pace()
 
-    def acknowledge(self, packet: Acknowledgement, receipt: str) -> None:
-        """Send PUBACK or PUBREC, with the identifier of a receipt where there is one and the client accepts it."""
-        if self._stage is Stage.OPEN:
-            self._write(with_receipt(packet, receipt, self._connect))
+    def admit(self, packet: Publish, demand: RecordDemand, *, stored: bool) -> Admission:
+        """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
+        records = self._records
+        if records is None or self._stage is Stage.ENDED:
+            return Admission.REFUSED
+        results: list[ProxyError | None] = []
+        later = False
+
+        def begun(refusal: ProxyError | None) -> None:
+            # The recorder has reported a refusal.
+            if refusal is not None and stored:
+                self._record_failed()
+            elif refusal is not None:
+                self._refuse_publish(packet, refusal)
+            if not later:
+                results.append(refusal)
+            elif self._forwarder is not None:
+                self._forwarder.admitted(self, admitted=refusal is None)
+
+        try:
+            records.check(packet)
+            records.begin(packet, demand.level, demand.nonce, begun)
+        except MqttError as error:
+            self._violated(error)
+            return Admission.REFUSED
+        if results:
+            return Admission.ADMITTED if results[0] is None else Admission.REFUSED
+        later = True
+        return Admission.LATER
+
+    def abandon(self, packet: Publish) -> None:
+        """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
+        if self._records is not None:
+            self._records.abandon(packet)
+
+    def handed_over(self) -> None:
+        """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
+        if self._records is not None:
+            self._records.sent()
+
+    def acknowledge(self, packet: Acknowledgement, source: AckSource, receipt: str, *, recorded: bool) -> None:
+        """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
+        if self._stage is not Stage.OPEN:
+            return
+
+        def encoded(made: str | None) -> bytes:
+            if recorded and self._forwarder is not None:
+                self._forwarder.acknowledged(packet, source, made or "")
+            return encode(with_receipt(packet, made or receipt, self._connect), self._version, "server")
+
+        if self._records is None:
+            self._ends.write_client(encoded(None))
+        else:
+            self._records.responded(packet, encoded, AckedBy(source), recorded=recorded)
+
+    def _recorded(self) -> None:
+        """A record is durable, after which there may be room for others."""
+        if self._records is not None and self._records.has_room:
+            self.read_on()
+
+    def _record_failed(self) -> None:
+        """A record could not be made: the client is closed without an acknowledgement, and repeats the message."""
+        if self._stage is not Stage.ENDED:
+            self._leave(None)
+            self._finish("record")
 
     def close(self, last: Connack | Disconnect | None) -> None:
         """End the session for the forwarder, with this packet where the version has it; nothing is reported to it."""
@@ -315,7 +424,7 @@ class BufferedMqttSession:
 
     def pace(self) -> None:
         """Read the client, or not."""
-        held = self._forwarder is not None and self._forwarder.busy
+        held = self._forwarder is not None and (self._forwarder.busy or bool(self._packets))
         if held != self._held and self._stage is not Stage.ENDED:
             self._held = held
             self._ends.hold_client(held=held)
@@ -391,6 +500,9 @@ class BufferedMqttSession:
 
     def _finish(self, cause: Cause, error: SvcError | None = None) -> None:
         self._stage = Stage.ENDED
+        self._packets.clear()
+        if self._records is not None:
+            self._records.end(OUTCOMES.get(cause, ExchangeOutcome.SERVER_ABORTED))
         self._ends.close(cause, error)
 
     def _write(self, packet: Packet) -> None:

@@ -25,7 +25,8 @@ from svc.proxy.mqtt.buffer.store import MessageBuffer
 from svc.proxy.mqtt.buffer_reports import BufferReports, SessionReports
 from svc.proxy.mqtt.buffered_upstream import BufferedUpstream
 from svc.proxy.mqtt.errors import ClientIdRefused
-from svc.proxy.mqtt.forwarding import AckSource, Forwarder, ForwarderLimits, Moment
+from svc.proxy.mqtt.forwarding import AckSource, Admission, Forwarder, ForwarderLimits, Moment
+from svc.proxy.mqtt.interfaces import RecordDemand
 from svc.wire.mqtt import (
     Acknowledgement,
     Connack,
@@ -33,6 +34,7 @@ from svc.wire.mqtt import (
     Disconnect,
     Packet,
     PacketLimits,
+    Publish,
     ReasonCode,
     matches,
 )
@@ -262,8 +264,9 @@ class StoredSession:
 
     def _run_due(self) -> None:
         while self._due and not self._stopped:
-            due, self._due = self._due, deque()
-            for call in due:
+            call = self._due.popleft()
+            # What it leads to follows what waits.
+            with self._act():
                 call()
 
     def _relays(self, topic: str) -> bool:
@@ -312,8 +315,9 @@ class StoredSession:
     def busy(self) -> bool:
         """See :class:`svc.proxy.mqtt.buffered_session.ClientForwarder`."""
         busy = self.forwarder.busy
-        # Before CONNACK nothing needs to wait for the disk, and CONNACK changes it.
-        if busy and not self._pacing and self._client is not None and self._client.connected:
+        # Before CONNACK and an admission nothing needs to wait for the disk, and these change it.
+        waits = busy and not self.admitting and self._client is not None and self._client.connected
+        if waits and not self._pacing:
             self._pacing = True
             self._owner.buffer.when_durable(self._pace)
         return busy or self._upstream_full
@@ -327,9 +331,28 @@ class StoredSession:
         """See :class:`svc.proxy.mqtt.buffered_session.ClientForwarder`."""
         self._do(lambda: self.forwarder.client_connected(connect, self._owner.now))
 
-    def client_packet(self, packet: Packet) -> None:
+    @property
+    def admitting(self) -> bool:
         """See :class:`svc.proxy.mqtt.buffered_session.ClientForwarder`."""
-        self._do(lambda: self.forwarder.client_packet(packet, self._owner.now))
+        return self.forwarder.admitting
+
+    def client_packet(self, packet: Packet, demand: RecordDemand | None = None) -> None:
+        """See :class:`svc.proxy.mqtt.buffered_session.ClientForwarder`."""
+        self._do(lambda: self.forwarder.client_packet(packet, self._owner.now, demand))
+
+    def admitted(self, client: BufferedMqttSession, *, admitted: bool) -> None:
+        """See :class:`svc.proxy.mqtt.buffered_session.ClientForwarder`."""
+
+        def go_on() -> None:
+            if client is self._client:
+                self.forwarder.admitted(admitted=admitted, now=self._owner.now)
+                client.read_on()
+
+        self._do(go_on)
+
+    def acknowledged(self, packet: Acknowledgement, source: AckSource, receipt: str) -> None:
+        """See :class:`svc.proxy.mqtt.buffered_session.ClientForwarder`."""
+        self._do(lambda: self.forwarder.acknowledged(packet, source, receipt, self._owner.now))
 
     def client_left(self, last: Disconnect | None) -> None:
         """See :class:`svc.proxy.mqtt.buffered_session.ClientForwarder`."""
@@ -446,11 +469,29 @@ class StoredSession:
             with self._act():
                 self._client.send(packet)
 
-    def acknowledge(self, packet: Acknowledgement, source: AckSource, receipt: str) -> None:
+    def admit(self, packet: Publish, demand: RecordDemand, *, stored: bool) -> Admission:
+        """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
+        if self._client is None:
+            return Admission.REFUSED
+        with self._act():
+            return self._client.admit(packet, demand, stored=stored)
+
+    def abandon(self, packet: Publish) -> None:
+        """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
+        if self._client is not None:
+            self._client.abandon(packet)
+
+    def handed_over(self) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
         if self._client is not None:
             with self._act():
-                self._client.acknowledge(packet, receipt)
+                self._client.handed_over()
+
+    def acknowledge(self, packet: Acknowledgement, source: AckSource, receipt: str, *, recorded: bool) -> None:
+        """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
+        if self._client is not None:
+            with self._act():
+                self._client.acknowledge(packet, source, receipt, recorded=recorded)
 
     def close_client(self, last: Connack | Disconnect | None) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""

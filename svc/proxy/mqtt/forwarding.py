@@ -20,8 +20,16 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from svc.proxy.mqtt.backoff import full_jitter
 from svc.proxy.mqtt.buffer.limits import BufferLimits
-from svc.proxy.mqtt.buffer.records import BufferedMessage, BufferedSession, LoadedSession, MessageState, ReceivedId
+from svc.proxy.mqtt.buffer.records import (
+    BufferedMessage,
+    BufferedSession,
+    LoadedSession,
+    MessageState,
+    ReceivedId,
+    message_digest,
+)
 from svc.proxy.mqtt.buffer.store import PAGE_OCTETS
+from svc.proxy.mqtt.interfaces import RecordDemand
 from svc.proxy.mqtt.window import Flight, RelayedRequest, UpstreamWindow
 from svc.wire.mqtt import (
     NO_PROPERTIES,
@@ -68,6 +76,15 @@ _RELAYED_PROPERTIES: Final = (
     "reason_string",
     "user",
 )
+
+
+class Admission(Enum):
+    """What became of the demand for a record."""
+
+    ADMITTED = auto()
+    REFUSED = auto()
+    #: It is not known yet.
+    LATER = auto()
 
 
 class Moment(NamedTuple):
@@ -181,11 +198,25 @@ class ForwarderLinks(Protocol):
     def send_client(self, packet: Packet) -> None:
         """Send a packet to the client; CONNACK without what the listener itself limits or assigns."""
 
-    def acknowledge(self, packet: Acknowledgement, source: AckSource, receipt: str) -> None:
+    def admit(self, packet: Publish, demand: RecordDemand, *, stored: bool) -> Admission:
         """
-        Send PUBACK or PUBREC to the client, with its receipt, which is made first where one is due and there is none.
+        Reserve the record of a message; after ``LATER`` :meth:`Forwarder.admitted` follows, unless the client leaves.
 
-        The identifier of a receipt for PUBREC is passed to :meth:`Forwarder.receipt_made` before.
+        Where the record is refused, so is the message; with one that is ``stored`` already the client is closed.
+        """
+
+    def abandon(self, packet: Publish) -> None:
+        """A message whose record was admitted is not accepted."""
+
+    def handed_over(self) -> None:
+        """The messages with QoS 0 whose records were admitted are stored or sent: record them."""
+
+    def acknowledge(self, packet: Acknowledgement, source: AckSource, receipt: str, *, recorded: bool) -> None:
+        """
+        Send PUBACK or PUBREC to the client behind those before it, with this receipt.
+
+        Where its message is to be ``recorded``, that is done before, with the record that was admitted: then
+        :meth:`Forwarder.acknowledged` follows, unless the client leaves or, where the record fails, is closed.
         """
 
     def close_client(self, last: Connack | Disconnect | None) -> None:
@@ -301,12 +332,16 @@ class Forwarder:
         self._connected = False
         # Whether the client wants the session that was there before this connection.
         self._resumed = False
-        self._held: deque[Packet] = deque()
+        self._held: deque[tuple[Packet, RecordDemand | None]] = deque()
+        # The message that waits until its record is admitted, and whether it is stored; what follows it is held.
+        self._admitting: tuple[Publish, bool] | None = None
+        # Packet identifiers of stored messages whose records are admitted on this connection and not made.
+        self._admitted: set[int] = set()
         self._connack_at: float | None = None
         self._received = loaded.received
         # Messages with QoS 1 whose PUBACK waits for the broker's, by the client's packet identifiers. Those of a former
         # process are not known: the client may have got PUBACK, and use the identifier for another message.
-        self._owed: dict[int, int] = {}
+        self._owed: dict[int, ReceivedId] = {}
         self._requests: deque[RelayedRequest] = deque()
         # The broker.
         self._window = UpstreamWindow(limits.in_flight)
@@ -336,11 +371,17 @@ class Forwarder:
     @property
     def busy(self) -> bool:
         """
-        Whether the client should not be read: so much waits for the disk, or CONNACK was not sent.
+        Whether the client should not be read: so much waits for the disk, or it waits for CONNACK or an admission.
 
-        It changes when the store reports something as durable, and with CONNACK.
+        It changes when the store reports something as durable, with CONNACK, and after :meth:`admitted`.
         """
-        return self._pending_octets >= self._limits.unacknowledged or (self._client > 0 and not self._connected)
+        full = self._pending_octets >= self._limits.unacknowledged
+        return full or self.admitting or (self._client > 0 and not self._connected)
+
+    @property
+    def admitting(self) -> bool:
+        """Whether a message waits until its record is admitted, and what follows it does."""
+        return self._admitting is not None
 
     @property
     def queued(self) -> int:
@@ -394,16 +435,20 @@ class Forwarder:
             self._retry_at = None
         self._advance()
 
-    def client_packet(self, packet: Packet, now: Moment) -> None:
-        """A client sent a packet other than CONNECT, AUTH and DISCONNECT; its topic alias is resolved."""
+    def client_packet(self, packet: Packet, now: Moment, demand: RecordDemand | None = None) -> None:
+        """
+        A client sent a packet other than CONNECT, AUTH and DISCONNECT; its topic alias is resolved.
+
+        ``demand`` is of a message that is to be recorded.
+        """
         self._now = now
         if not self._client:
             return
-        if not self._connected:
+        if not self._connected or self.admitting:
             # MQTT 5.0 allows packets before CONNACK (section 3.1.4).
-            self._held.append(packet)
+            self._held.append((packet, demand))
         elif isinstance(packet, Publish):
-            self._got_publish(packet)
+            self._got_publish(packet, demand)
         elif isinstance(packet, Acknowledgement):
             if packet.type is PacketType.PUBREL:
                 self._got_client_release(packet.packet_id)
@@ -426,12 +471,24 @@ class Forwarder:
         """The client's connection ended in another way, or was closed for any reason; its will is published."""
         self._client_gone(now, will=True)
 
-    def receipt_made(self, packet_id: int, receipt: str) -> None:
-        """The receipt of a QoS 2 message is made; it is durable when the store reports all so far as durable."""
-        received = self._received.get(packet_id)
-        if received is not None:
-            received.receipt = receipt
-            self._store.received(self.session, packet_id, received)
+    def admitted(self, *, admitted: bool, now: Moment) -> None:
+        """The record of the message that waits was admitted, or refused."""
+        self._now = now
+        waiting, self._admitting = self._admitting, None
+        if waiting is not None and admitted:
+            self._got_admitted(*waiting)
+        self._release_held()
+
+    def acknowledged(self, packet: Acknowledgement, source: AckSource, receipt: str, now: Moment) -> None:
+        """PUBACK or PUBREC was sent behind its record, whose receipt is empty at the level ``logRequest``."""
+        self._now = now
+        if packet.code < ReasonCode.UNSPECIFIED_ERROR:
+            self._observer.acked(source)
+        received = self._received.get(packet.packet_id) if packet.type is PacketType.PUBREC else None
+        if received is not None and received.due:
+            self._admitted.discard(packet.packet_id)
+            received.receipt, received.due = receipt, b""
+            self._store.received(self.session, packet.packet_id, received)
 
     # The broker.
 
@@ -588,6 +645,9 @@ class Forwarder:
         if not self._client:
             return
         self._client, self._connected, self._connack_at = 0, False, None
+        # A record is admitted on one connection; the repeated message needs another admission.
+        self._admitting = None
+        self._admitted.clear()
         self._held.clear()
         self._requests.clear()
         session = self.session
@@ -622,26 +682,53 @@ class Forwarder:
             self._begin_anew()
         self._connected, self._connack_at = True, None
         self._links.send_client(Connack(present, 0, properties))
-        while self._held and self._connected:
-            self.client_packet(self._held.popleft(), self._now)
+        self._release_held()
 
-    def _got_publish(self, packet: Publish) -> None:
-        if packet.qos and self._repeated(packet):
+    def _release_held(self) -> None:
+        while self._held and self._connected and not self.admitting:
+            packet, demand = self._held.popleft()
+            self.client_packet(packet, self._now, demand)
+
+    def _got_publish(self, packet: Publish, demand: RecordDemand | None) -> None:
+        if packet.properties.topic_alias is not None:
+            packet = replace(packet, properties=packet.properties.replace(topic_alias=None))
+        if packet.qos and self._repeated(packet, demand):
             return
         unfinished = len(self._received) + len(self._owed) + self._pending_acks
         if packet.qos and self._v5 and unfinished >= self._limits.receive_maximum:
             self._close_client(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+        elif demand is None:
+            self._accept(packet, recorded=False)
+        else:
+            self._admit(packet, demand, stored=False)
+
+    def _admit(self, packet: Publish, demand: RecordDemand, *, stored: bool) -> None:
+        admission = self._links.admit(packet, demand, stored=stored)
+        if admission is Admission.LATER:
+            self._admitting = (packet, stored)
+        elif admission is Admission.ADMITTED:
+            self._got_admitted(packet, stored)
+
+    def _got_admitted(self, packet: Publish, stored: bool) -> None:
+        packet_id = packet.packet_id
+        known = (self._owed if packet.qos == 1 else self._received).get(packet_id) if stored else None
+        if known is None:
+            # Where it was stored, the broker has answered it meanwhile, and the client was not told.
+            self._accept(packet, recorded=True)
             return
-        properties = packet.properties
-        if properties.topic_alias is not None:
-            properties = properties.replace(topic_alias=None)
+        self._admitted.add(packet_id)
+        if not known.owed:
+            self._acknowledge_again(packet_id, known, recorded=True)
+
+    def _accept(self, packet: Publish, *, recorded: bool) -> None:
+        """Store a message, or send one with QoS 0 that finds nothing before it."""
         relayed = packet.qos > 0 and self._relays(packet.topic)
         message = BufferedMessage(
             packet.topic,
             packet.payload,
             packet.qos,
             packet.retain,
-            properties,
+            packet.properties,
             packet.packet_id,
             relayed,
             self._now.wall,
@@ -650,21 +737,44 @@ class Forwarder:
             self._window.ready([Flight(message)])
             self._flush()
         elif (cause := self._refusal(message)) is not None:
+            if recorded:
+                self._links.abandon(packet)
             self._refuse(packet, cause)
+            return
         else:
-            self._keep(message)
+            self._keep(message, recorded=recorded)
+        if recorded and not packet.qos:
+            self._links.handed_over()
 
-    def _repeated(self, packet: Publish) -> bool:
+    def _repeated(self, packet: Publish, demand: RecordDemand | None) -> bool:
         """Whether the message of a PUBLISH is stored; it is acknowledged again, unless that is still to come."""
+        packet_id = packet.packet_id
         if packet.qos == 1:
-            return packet.dup and packet.packet_id in self._owed
-        received = self._received.get(packet.packet_id)
-        if received is None:
+            known = self._owed.get(packet_id) if packet.dup else None
+        else:
+            known = self._received.get(packet_id)
+        if known is None:
             return False
-        if not received.owed:
-            again = partial(self._acknowledge, PacketType.PUBREC, packet.packet_id, 0, "middleware", self._client)
-            self._store.when_durable(again)
+        if known.due and demand is None:
+            # The rules demand no record any more.
+            known.due = b""
+            if packet.qos == 2:
+                self._store.received(self.session, packet_id, known)
+        if known.due and demand is not None:
+            if not packet.dup or known.due != message_digest(packet):
+                # Its record would be of a message that is not stored.
+                self._close_client(ReasonCode.PROTOCOL_ERROR)
+            elif packet_id not in self._admitted:
+                self._admit(packet, demand, stored=True)
+        elif not known.owed:
+            self._acknowledge_again(packet_id, known, recorded=False)
         return True
+
+    def _acknowledge_again(self, packet_id: int, received: ReceivedId, *, recorded: bool) -> None:
+        source: AckSource = "middleware" if received.code is None else "upstream"
+        code, client = received.code or 0, self._client
+        again = partial(self._acknowledge, PacketType.PUBREC, packet_id, code, source, client, recorded=recorded)
+        self._store.when_durable(again)
 
     def _refusal(self, message: BufferedMessage) -> RefusalCause | None:
         store, limits = self._store, self._store.limits
@@ -691,7 +801,7 @@ class Forwarder:
             # Only a lost connection makes a client of MQTT 3.1.1 send a message again.
             self._close_client(ReasonCode.QUOTA_EXCEEDED)
 
-    def _keep(self, message: BufferedMessage) -> None:
+    def _keep(self, message: BufferedMessage, *, recorded: bool) -> None:
         """Store a message; where nothing is before it, it has its packet identifier from the beginning."""
         store, window = self._store, self._window
         in_memory = self._cursor == self._last and self._queue_octets + self._pending_octets < self._limits.memory
@@ -707,20 +817,40 @@ class Forwarder:
         self._last = message.number
         if in_memory:
             self._cursor = message.number
-        if message.qos == 2:
-            received = self._received[message.packet_id] = ReceivedId(message.number, message.relayed)
-            store.received(self.session, message.packet_id, received)
-        elif message.relayed:
-            self._owed[message.packet_id] = message.number
-        else:
-            self._owed.pop(message.packet_id, None)
+        self._remember(message, recorded=recorded)
         self._pending.append(message.number)
         self._pending_octets += message.size
         self._pending_queued += flight is None
         self._pending_acks += message.qos == 1 and not message.relayed
-        store.when_durable(partial(self._stored, message, flight, in_memory, self._link_number, self._client))
+        stored = partial(self._stored, message, flight, in_memory, self._link_number, self._client, recorded=recorded)
+        store.when_durable(stored)
 
-    def _stored(self, message: BufferedMessage, flight: Flight | None, in_memory: bool, link: int, client: int) -> None:
+    def _remember(self, message: BufferedMessage, *, recorded: bool) -> None:
+        """Remember the packet identifier of a message that can be repeated without being another one."""
+        packet_id = message.packet_id
+        if message.qos != 2 and not message.relayed:
+            if message.qos:
+                self._owed.pop(packet_id, None)
+            return
+        known = ReceivedId(message.number, message.relayed, due=message_digest(message) if recorded else b"")
+        if message.qos == 2:
+            self._received[packet_id] = known
+            self._store.received(self.session, packet_id, known)
+        else:
+            self._owed[packet_id] = known
+        if recorded:
+            self._admitted.add(packet_id)
+
+    def _stored(
+        self,
+        message: BufferedMessage,
+        flight: Flight | None,
+        in_memory: bool,
+        link: int,
+        client: int,
+        *,
+        recorded: bool,
+    ) -> None:
         self._pending.popleft()
         self._pending_octets -= message.size
         self._pending_queued -= flight is None
@@ -729,7 +859,7 @@ class Forwarder:
         self._observer.stored()
         if message.qos and not message.relayed:
             kind = PacketType.PUBACK if message.qos == 1 else PacketType.PUBREC
-            self._acknowledge(kind, message.packet_id, 0, "middleware", client)
+            self._acknowledge(kind, message.packet_id, 0, "middleware", client, recorded=recorded)
         if flight is None and in_memory:
             self._enqueue(message)
         elif flight is not None and link == self._link_number:
@@ -738,18 +868,21 @@ class Forwarder:
         self._read()
         self._advance()
 
-    def _acknowledge(self, kind: PacketType, packet_id: int, code: int, source: AckSource, client: int) -> None:
+    def _acknowledge(
+        self, kind: PacketType, packet_id: int, code: int, source: AckSource, client: int, *, recorded: bool
+    ) -> None:
         """Acknowledge on the connection of the message, or not at all."""
         if not self._connected or client != self._client:
             return
         received = self._received.get(packet_id) if kind is PacketType.PUBREC else None
-        if code < ReasonCode.UNSPECIFIED_ERROR:
+        if code < ReasonCode.UNSPECIFIED_ERROR and not recorded:
             self._observer.acked(source)
         packet = Acknowledgement(kind, packet_id, code)  # type: ignore[arg-type]
-        self._links.acknowledge(packet, source, "" if received is None else received.receipt)
+        self._links.acknowledge(packet, source, "" if received is None else received.receipt, recorded=recorded)
 
     def _got_client_release(self, packet_id: int) -> None:
         """PUBREL: a repeated identifier means another message from now on, so PUBCOMP waits for the disk."""
+        self._admitted.discard(packet_id)
         if self._received.pop(packet_id, None) is None:
             code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else ReasonCode.SUCCESS
             self._links.send_client(Acknowledgement(PacketType.PUBCOMP, packet_id, code))
@@ -857,14 +990,15 @@ class Forwarder:
                 self._observer.dropped("too_large", ReasonCode.PACKET_TOO_LARGE)
                 if message.qos:
                     self._finish(message)
-                    self._answered(message, ReasonCode.QUOTA_EXCEEDED)
+                    self._answered(message, ReasonCode.QUOTA_EXCEEDED, "middleware")
                 continue
             flight.sent, flight.qos = True, packet.qos
             self._links.send_upstream(packet)
             if message.qos and not packet.qos:
+                # The broker acknowledges nothing of what it accepts with QoS 0 alone.
                 self._window.answered(message.upstream_id)
                 self._finish(message)
-                self._answered(message, ReasonCode.SUCCESS)
+                self._answered(message, ReasonCode.SUCCESS, "middleware")
 
     def _publish_packet(self, flight: Flight) -> Publish:
         """PUBLISH as the broker accepts it, with the rest of its expiry interval [MQTT-3.3.2-6]."""
@@ -928,34 +1062,36 @@ class Forwarder:
         if code >= ReasonCode.UNSPECIFIED_ERROR:
             self._observer.dropped("rejected", code)
 
-    def _answered(self, message: BufferedMessage, code: int) -> None:
-        """Pass on the broker's answer to a message that the client did not see acknowledged."""
+    def _answered(self, message: BufferedMessage, code: int, source: AckSource = "upstream") -> None:
+        """Pass on the answer to a message that the client did not see acknowledged."""
         packet_id = message.packet_id
-        if not message.relayed:
+        known = (self._owed if message.qos == 1 else self._received).get(packet_id)
+        if not message.relayed or known is None or known.number != message.number:
             return
+        # Without an admission on this connection it is acknowledged when it is repeated.
+        client = self._client if not known.due or packet_id in self._admitted else 0
+        recorded = bool(known.due)
         if message.qos == 1:
-            if self._owed.get(packet_id) == message.number:
-                del self._owed[packet_id]
-                self._acknowledge(PacketType.PUBACK, packet_id, code, "upstream", self._client)
+            del self._owed[packet_id]
+            self._admitted.discard(packet_id)
+            self._acknowledge(PacketType.PUBACK, packet_id, code, source, client, recorded=recorded)
             return
-        received = self._received.get(packet_id)
-        if received is None or received.number != message.number:
-            return
-        acknowledge = partial(self._acknowledge, PacketType.PUBREC, packet_id, code, "upstream", self._client)
+        acknowledge = partial(self._acknowledge, PacketType.PUBREC, packet_id, code, source, client, recorded=recorded)
         if code >= ReasonCode.UNSPECIFIED_ERROR:
             # As with PUBCOMP, the client may use the identifier for another message from then on.
             del self._received[packet_id]
+            self._admitted.discard(packet_id)
             self._store.released(self.session, packet_id)
             self._store.when_durable(acknowledge)
         else:
-            received.owed = False
-            self._store.received(self.session, packet_id, received)
+            known.owed, known.code = False, code if source == "upstream" else None
+            self._store.received(self.session, packet_id, known)
             acknowledge()
 
     def _drop(self, message: BufferedMessage, cause: DropCause) -> None:
         self._finish(message)
         self._observer.dropped(cause, 0)
-        self._answered(message, ReasonCode.SUCCESS)
+        self._answered(message, ReasonCode.SUCCESS, "middleware")
 
     def _finish(self, message: BufferedMessage) -> None:
         """A message needs no buffer any more. Nobody waits for that to be durable: a repetition is harmless."""

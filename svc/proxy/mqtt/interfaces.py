@@ -7,7 +7,7 @@ There are two kinds of session: one passes everything through, the other acknowl
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from svc.errors import SvcError
 from svc.notary.level import Level
@@ -31,6 +31,14 @@ class MqttLimits:
     packet: PacketLimits
     client_id: int
     subscriptions: int
+
+
+class RecordDemand(NamedTuple):
+    """That a message is to be recorded before it is acknowledged, and how."""
+
+    level: Level
+    #: The publisher's, None where it gave none.
+    nonce: str | None
 
 
 class TopicAuthorizer(Protocol):

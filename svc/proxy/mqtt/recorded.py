@@ -158,12 +158,32 @@ class RecordedMessages:
         if self._recorded(result):
             self._written()
 
-    def responded(self, packet: Acknowledgement, encode: Encode) -> None:
-        """Record a message with the broker's PUBACK or PUBREC, then send that."""
-        expected = self._expected.get(packet.packet_id)
+    def abandon(self, packet: Publish) -> None:
+        """A message that was admitted last is not sent."""
+        if not packet.qos:
+            self._recorder.abandon(self._unsent.pop())
+            return
+        expected = self._expected[packet.packet_id]
+        exchange = expected.pop()
+        self._unreleased -= 1
+        if not expected:
+            del self._expected[packet.packet_id], self._in_use[packet.packet_id]
+            if exchange is not None:
+                self._recorder.abandon(exchange)
+
+    def responded(
+        self,
+        packet: Acknowledgement,
+        encode: Encode,
+        acked_by: AckedBy = AckedBy.UPSTREAM,
+        *,
+        recorded: bool = True,
+    ) -> None:
+        """Record a message with its PUBACK or PUBREC, then send that; unless it is known not to be ``recorded``."""
+        expected = self._expected.get(packet.packet_id) if recorded else None
         # Without any it is of a message that an earlier connection sent.
         exchange = expected.pop(0) if expected else None
-        if not expected:
+        if recorded and not expected:
             self._expected.pop(packet.packet_id, None)
             if packet.type is PacketType.PUBACK or packet.code >= ReasonCode.UNSPECIFIED_ERROR:
                 self._in_use.pop(packet.packet_id, None)
@@ -184,7 +204,7 @@ class RecordedMessages:
         if exchange is None:
             done(None)
         else:
-            self._recorder.complete(exchange, packet, AckedBy.UPSTREAM, done)
+            self._recorder.complete(exchange, packet, acked_by, done)
 
     def released(self, packet_id: int) -> None:
         """The client has sent PUBREL."""

@@ -105,6 +105,8 @@ class PublishExchange:
     recorded: bool = False
     receipt_id: str | None = None
     committing: bool = False
+    #: Whether a packet of it came before the last one.
+    repeated: bool = False
     #: Whether a later packet with its packet identifier is another message.
     over: bool = False
     #: Called when the record is durable, or failed.
@@ -430,8 +432,11 @@ class PublishRecorder:
         self._records.commit(exchange, ExchangeOutcome.COMPLETE, self._records.wall(), answer)
 
     def abandon(self, exchange: PublishExchange) -> None:
-        """Give up the record of a message of which nothing was forwarded."""
+        """Give up the record of a packet that was not forwarded, unless an earlier one of its exchange was."""
         self._forget(exchange)
+        if exchange.repeated:
+            self._records.end(exchange)
+            return
         exchange.over = True
         if exchange.reservation is not None and not exchange.committing:
             self._records.notarizer.abandon(exchange.reservation)
@@ -493,6 +498,7 @@ class PublishRecorder:
             if former.reservation is not None and not former.committing:
                 former.client, former.tls = self._client, self._tls
                 former.reservation.credentials = credentials
+        former.repeated = True
         self._open[message.packet_id] = former
         return former
 

@@ -79,7 +79,7 @@ _BEFORE_CONNACK: Final = (PacketType.CONNECT, PacketType.AUTH, PacketType.DISCON
 
 
 #: How exchanges end whose connection ends by a cause, where it is not the proxy that ends them.
-_OUTCOMES: Final[dict[Cause, ExchangeOutcome]] = {
+OUTCOMES: Final[dict[Cause, ExchangeOutcome]] = {
     "client": ExchangeOutcome.CLIENT_ABORTED,
     "timeout": ExchangeOutcome.TIMEOUT,
     "idle": ExchangeOutcome.TIMEOUT,
@@ -482,10 +482,7 @@ class PassThroughSession:
         if not self._v5:
             self.end("policy_deny" if isinstance(error, Denied) else "record", ReasonCode.NOT_AUTHORIZED)
         elif packet.qos:
-            code = error.mqtt_reason if isinstance(error, ProxyError) else ReasonCode.UNSPECIFIED_ERROR
-            if isinstance(error, Denied):
-                code = ReasonCode.NOT_AUTHORIZED
-            self._answer(encode(refusing_acknowledgement(packet, code), _V5, "server"))
+            self._answer(encode(refusing_acknowledgement(packet, error), _V5, "server"))
         return _DROPPED
 
     # -- Subscriptions -----------------------------------------------------------------------------------------------
@@ -659,7 +656,7 @@ class PassThroughSession:
         self._stage = _ENDED
         self._ending = (cause, error)
         if self._records is not None:
-            self._records.end(_OUTCOMES.get(cause, ExchangeOutcome.SERVER_ABORTED))
+            self._records.end(OUTCOMES.get(cause, ExchangeOutcome.SERVER_ABORTED))
         if not self._busy:
             self._flush()
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import BufferedMessage, BufferedSession, LoadedSession, ReceivedId, SessionKey
-from svc.proxy.mqtt.forwarding import Forwarder, ForwarderLimits, Moment, ReplayBackoff
+from svc.proxy.mqtt.forwarding import AckSource, Admission, Forwarder, ForwarderLimits, Moment, ReplayBackoff
+from svc.proxy.mqtt.interfaces import RecordDemand
 from svc.wire.mqtt import (
     Acknowledgement,
     Connack,
@@ -28,6 +29,7 @@ from svc.wire.mqtt import (
     Version,
     Will,
 )
+from tests.proxy.mqtt.notary_model import DEMAND, RECORDED, ModelNotary, demand_of
 
 PUBACK, PUBREC, PUBREL, PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
 CLIENT_ID = "device"
@@ -403,6 +405,7 @@ class World:
         self.to_client: list[Packet] = []
         #: Upstream identifiers in use by the packets that the forwarder sent.
         self.in_use: dict[int, bytes] = {}
+        self.notary = ModelNotary(self)
 
     # The links.
 
@@ -431,16 +434,28 @@ class World:
         self._forget_link()
 
     def send_client(self, packet: Packet) -> None:
-        assert self.client.connected, packet
-        self.to_client.append(packet)
+        assert self.client.connected or self.notary.closed, packet
+        if self.client.connected:
+            self.to_client.append(packet)
 
-    def acknowledge(self, packet: Acknowledgement, source: str, receipt: str) -> None:
-        self.send_client(packet)
+    def admit(self, packet: Publish, demand: RecordDemand, *, stored: bool) -> Admission:
+        assert demand == DEMAND
+        return self.notary.admit(packet, stored=stored)
+
+    def abandon(self, packet: Publish) -> None:
+        self.notary.abandon(packet)
+
+    def handed_over(self) -> None:
+        self.notary.handed_over()
+
+    def acknowledge(self, packet: Acknowledgement, source: AckSource, receipt: str, *, recorded: bool) -> None:
+        if self.client.connected:
+            self.notary.acknowledge(packet, source, receipt, recorded=recorded)
 
     def close_client(self, last: Connack | Disconnect | None) -> None:
         if last is not None:
             self.client.got_packets.append(last)
-        self._lose_client()
+        self.forget_client()
 
     def read_page(self, after: int) -> None:
         self.pages.append(after)
@@ -465,21 +480,25 @@ class World:
 
     def lose_client(self) -> None:
         """The client's connection breaks."""
+        self.notary.close()
         if self.client.connected:
-            self._lose_client()
+            self.forget_client()
             assert self.forwarder is not None
             self.forwarder.client_lost(self.now)
 
     def disconnect(self, code: int = 0, expiry: int | None = None) -> None:
         """The client sends DISCONNECT."""
         self.client.temporary = self.client.temporary or expiry == 0
-        self._lose_client()
+        self.forget_client()
         assert self.forwarder is not None
         self.forwarder.client_disconnected(Disconnect(code, Properties(session_expiry=expiry)), self.now)
 
-    def publish(self, payload: bytes, qos: int = 1, *, relayed: bool = False, **properties: Any) -> None:
+    def publish(
+        self, payload: bytes, qos: int = 1, *, relayed: bool = False, recorded: bool = False, **properties: Any
+    ) -> None:
         """The client publishes."""
-        packet = self.client.publish(payload, qos, f"{RELAYED}t" if relayed else "t")
+        topic = (RELAYED if relayed else "") + "t" + (RECORDED if recorded else "")
+        packet = self.client.publish(payload, qos, topic)
         packet.properties = Properties(**properties)
         self.sends(packet)
 
@@ -487,7 +506,8 @@ class World:
         """The client sends packets."""
         for packet in packets:
             if self.client.connected and self.forwarder is not None:
-                self.forwarder.client_packet(packet, self.now)
+                self.forwarder.client_packet(packet, self.now, demand_of(packet))
+                self.notary.close()
 
     def client_reads(self) -> bool:
         """The client reads one packet and answers."""
@@ -502,6 +522,7 @@ class World:
         if connect is None or self.forwarder is None:
             return False
         self.forwarder.upstream_connected(self.broker.open(connect), self.now)
+        self.notary.close()
         return True
 
     def broker_unreachable(self) -> None:
@@ -509,6 +530,7 @@ class World:
         if self.wanted is not None and self.forwarder is not None:
             self.wanted = None
             self.forwarder.upstream_lost(self.now)
+            self.notary.close()
 
     def broker_reads(self) -> bool:
         """The broker reads one packet and answers."""
@@ -534,6 +556,7 @@ class World:
             self.broker.close(None)
             self._forget_link()
             self.forwarder.upstream_lost(self.now)
+            self.notary.close()
 
     def reads_page(self) -> bool:
         """The page that is wanted is read."""
@@ -552,16 +575,19 @@ class World:
             self.wake = None
             self.forwarder.wake(self.now)
             self.forwarder and self.forwarder.wake(self.now)
+            self.notary.close()
         passed = until - self.now.seconds
         self.now = Moment(until, self.now.wall + passed)
 
-    def crash(self, *, written: bool) -> None:
-        """The process is killed, after or before a write that nobody was told of, and starts again."""
+    def crash(self, *, written: bool, recorded: bool = False) -> None:
+        """The process is killed, after or before writes that nobody was told of, and starts again."""
         if written:
             self.store.write()
+        self.notary.forget(written=recorded)
+        self.notary.closed = False
         if self.broker.connect is not None:
             self.broker.close(None)
-        self._lose_client()
+        self.forget_client()
         self._forget_link()
         self.wanted, self.wake, self.forwarder = None, None, None
         self.pages.clear()
@@ -571,12 +597,21 @@ class World:
             self.forwarder = self._forwarder(loaded)
             self.forwarder.start(self.now)
 
+    def admission(self, *, admitted: bool) -> None:
+        """The notary admits a record that is demanded, or refuses it; the client may have been closed for it."""
+        self.notary.answer(admitted=admitted)
+
+    def notary_writes(self) -> bool:
+        """The notary makes a record durable."""
+        return self.notary.writes()
+
     def settle(self) -> None:
         """Everything works until nothing happens any more."""
         for _turn in range(2000):
             self.store.commit()
+            self.admission(admitted=True)
             steps = (self.reads_page, self.broker_accepts, self.broker_reads, self.proxy_reads, self.client_reads)
-            if sum(step() for step in steps) == 0 and self.store.idle:
+            if sum(step() for step in (*steps, self.notary_writes)) == 0 and self.store.idle:
                 return
         raise AssertionError("it does not come to rest")
 
@@ -591,9 +626,11 @@ class World:
             random=lambda: self.random,
         )
 
-    def _lose_client(self) -> None:
+    def forget_client(self) -> None:
+        """The client's connection is over."""
         self.client.connected = False
         self.to_client.clear()
+        self.notary.forget()
 
     def _forget_link(self) -> None:
         self.to_broker.clear()

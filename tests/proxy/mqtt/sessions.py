@@ -105,7 +105,9 @@ class Recorder:
         self.client: tuple[Version, str] | None = None
         self.begun: list[tuple[Publish, Level, str | None]] = []
         self.completed: list[tuple[Publish, Acknowledgement | None]] = []
+        self.acked_by: list[AckedBy] = []
         self.done: list[RecordDone] = []
+        self.abandoned: list[Publish] = []
         self.released: list[int] = []
         self.outcome: ExchangeOutcome | None = None
         self.refuse: ProxyError | None = None
@@ -142,9 +144,13 @@ class Recorder:
         self, exchange: PublishExchange, response: Acknowledgement | None, acked_by: AckedBy, done: RecordDone
     ) -> None:
         """Wait for the test."""
-        assert acked_by is AckedBy.UPSTREAM
+        self.acked_by.append(acked_by)
         self.completed.append((cast(Any, exchange.message).packet, response))
         self.done.append(done)
+
+    def abandon(self, exchange: PublishExchange) -> None:
+        """Remember it."""
+        self.abandoned.append(cast(Any, exchange.message).packet)
 
     def release(self, packet_id: int) -> None:
         """Remember it."""

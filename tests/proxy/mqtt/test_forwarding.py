@@ -164,23 +164,6 @@ class AcknowledgementTests(ForwardingCase):
             self.assertIn(("dropped", "rejected", ReasonCode.NOT_AUTHORIZED), world.notes.events)
             self.assertEqual({}, world.store.messages)
 
-    def test_receipts(self) -> None:
-        """The receipt of a QoS 2 message is durable and goes with each PUBREC, over a restart too."""
-        world = self.opened()
-        given: list[str] = []
-        world.acknowledge = lambda packet, source, receipt: given.append(receipt)  # type: ignore[method-assign]
-        world.publish(b"1", 2)
-        world.store.commit()
-        assert world.forwarder is not None
-        world.forwarder.receipt_made(1, "receipt")
-        world.forwarder.receipt_made(9, "of nothing")
-        world.store.commit()
-        world.sends(Publish("t", b"1", 2, dup=True, packet_id=1))
-        world.crash(written=False)
-        world.connect()
-        world.settle()
-        self.assertEqual(["", "receipt", "receipt"], given)
-
 
 class RefusalTests(ForwardingCase):
     """A full buffer."""

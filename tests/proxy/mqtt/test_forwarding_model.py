@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.proxy.mqtt.forwarding import Admission
 from svc.wire.mqtt import Subscribe, Subscription, Version
 from tests.peers.waiting import rounds
 from tests.proxy.mqtt.forwarding_model import World
@@ -28,7 +29,16 @@ from tests.proxy.mqtt.forwarding_model import World
 LASTING = 100_000
 SEVERAL = st.integers(1, 4)
 #: What works on, besides the disk.
-STEPS = ("hand_over", "commit", "reads_page", "broker_accepts", "broker_reads", "proxy_reads", "client_reads")
+STEPS = (
+    "hand_over",
+    "commit",
+    "reads_page",
+    "broker_accepts",
+    "broker_reads",
+    "proxy_reads",
+    "client_reads",
+    "notary_writes",
+)
 
 
 class ForwardingMachine(RuleBasedStateMachine):
@@ -48,6 +58,8 @@ class ForwardingMachine(RuleBasedStateMachine):
         self.number = 0
         self.session_lost = False
         self.qos: dict[bytes, int] = {}
+        #: Whether the broker acknowledges messages that are recorded.
+        self.recorded: dict[bytes, bool] = {}
         self.world.connect()
 
     @rule(clean=st.sampled_from((False, False, True)), will=st.booleans(), expiry=st.sampled_from((LASTING, 0)))
@@ -55,16 +67,20 @@ class ForwardingMachine(RuleBasedStateMachine):
         """The client connects, whatever it was doing."""
         self.world.connect(clean=clean, will=b"will" if will else None, expiry=expiry)
 
-    @precondition(lambda self: self.world.client.connected and len(self.world.client.unacked) < 8)
-    @rule(qos=st.sampled_from((0, 1, 2, 2)), relayed=st.booleans(), count=SEVERAL)
-    def publish(self, qos: int, relayed: bool, count: int) -> None:
-        """The client publishes messages, before CONNACK too."""
+    @precondition(lambda self: len(self.world.client.unacked) < 8)
+    @rule(qos=st.sampled_from((0, 1, 2, 2)), relayed=st.booleans(), recorded=st.booleans(), count=SEVERAL)
+    def publish(self, qos: int, relayed: bool, recorded: bool, count: int) -> None:
+        """The client publishes messages, before CONNACK too; it connects again where it is not connected."""
+        if not self.world.client.connected:
+            self.world.connect()
         for _message in range(count):
             if self.world.client.connected and len(self.world.client.unacked) < 8:
                 self.number += 1
                 payload = b"%d" % self.number
                 self.qos[payload] = qos
-                self.world.publish(payload, qos, relayed=relayed)
+                if recorded:
+                    self.recorded[payload] = relayed
+                self.world.publish(payload, qos, relayed=relayed, recorded=recorded)
 
     @precondition(lambda self: self.world.client.answered and self.world.client.connected)
     @rule()
@@ -117,10 +133,26 @@ class ForwardingMachine(RuleBasedStateMachine):
         """Time passes."""
         self.world.pass_time(seconds)
 
-    @rule(written=st.booleans())
-    def crash(self, written: bool) -> None:
+    @rule(written=st.booleans(), recorded=st.booleans())
+    def crash(self, written: bool, recorded: bool) -> None:
         """The process is killed and starts again."""
-        self.world.crash(written=written)
+        self.world.crash(written=written, recorded=recorded)
+
+    @rule(admits=st.sampled_from(Admission))
+    def notary(self, admits: Admission) -> None:
+        """The notary admits records from now on, refuses them, or takes its time."""
+        self.world.notary.admits = admits
+
+    @precondition(lambda self: self.world.notary.waiting is not None)
+    @rule(admitted=st.booleans())
+    def admission(self, admitted: bool) -> None:
+        """The notary has taken its time."""
+        self.world.admission(admitted=admitted)
+
+    @rule()
+    def record_fails(self) -> None:
+        """A record that was admitted cannot be written."""
+        self.world.notary.fails()
 
     @precondition(lambda self: self.world.broker.connect is None and self.world.broker.sessions)
     @rule()
@@ -133,6 +165,23 @@ class ForwardingMachine(RuleBasedStateMachine):
     def disk(self, accepting: bool) -> None:
         """The disk becomes full, or has room again."""
         self.world.store.accepting = accepting
+
+    @precondition(lambda self: len(self.world.client.unacked) < 8)
+    @rule(
+        qos=st.sampled_from((1, 2, 2)),
+        relayed=st.booleans(),
+        crash=st.booleans(),
+        steps=st.lists(st.sampled_from(STEPS), max_size=8),
+    )
+    def interrupted(self, qos: int, relayed: bool, crash: bool, steps: list[str]) -> None:
+        """The client or the process ends between a message and its record; then the client comes back."""
+        self.publish(qos, relayed, True, 1)
+        self.world.pass_time(2.0)
+        self.world.store.commit()
+        if crash:
+            self.world.crash(written=False)
+        self.world.connect()
+        self.works(steps, None)
 
     @rule()
     def rest(self) -> None:
@@ -154,12 +203,27 @@ class ForwardingMachine(RuleBasedStateMachine):
         if hasattr(self, "world") and self.world.forwarder is not None:
             assert self.world.notes.in_buffer == self.world.forwarder.queued
 
+    @invariant()
+    def recorded_before_it_is_acknowledged(self) -> None:
+        """What is acknowledged and to be recorded has a record, which says who acknowledged it."""
+        if not hasattr(self, "world"):
+            return
+        records: dict[bytes, set[str | None]] = {}
+        for payload, source, _code in self.world.notary.records:
+            records.setdefault(payload, set()).add(source)
+        for payload, relayed in self.recorded.items():
+            sources = records.get(payload, set())
+            assert payload not in self.world.client.acknowledged or sources, f"{payload!r} has no record"
+            assert relayed or "upstream" not in sources, f"{payload!r} was not acknowledged by the broker"
+            if "upstream" in sources:
+                assert payload in dict(self.world.broker.delivered) or payload in self.world.broker.rejects
+
     def teardown(self) -> None:
         """Everything works in the end: nothing acknowledged is missing, and the order is that of the client."""
         if not hasattr(self, "world"):
             return
         world = self.world
-        world.store.accepting = True
+        world.store.accepting, world.notary.admits = True, Admission.ADMITTED
         for _attempt in range(3):
             if not world.client.connected:
                 world.connect()

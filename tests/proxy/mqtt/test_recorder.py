@@ -202,6 +202,17 @@ class RecordTests(SynchronousTestCase):
         self.assertIsInstance(begun(self.recorder, publish(packet_id=8), NONCES[0]), PublishExchange)
         self.assertEqual([], self.rig.stored())
 
+    def test_repetition_abandoned(self) -> None:
+        """A message that was forwarded before leaves its record, though its repetition is not forwarded."""
+        begun(self.recorder, publish())
+        self.recorder.disconnected(ExchangeOutcome.CLIENT_ABORTED)
+        recorder = self.rig.recorder()
+        exchange = begun(recorder, publish(dup=True))
+        assert isinstance(exchange, PublishExchange)
+        recorder.abandon(exchange)
+        self.assertEqual(["client_aborted"], [each["outcome"] for each in self.rig.claims()])
+        self.assertEqual((0, 0), (recorder.in_flight, self.rig.notarizer.in_flight))
+
     def test_credentials(self) -> None:
         """Without credentials that serve the notary, or with such that have ended, no message is admitted."""
         for found in (None, CREDENTIALS):

@@ -1,0 +1,2 @@
+MQTT listeners with `ack: middleware` record messages like those with `ack: upstream` (`notarization`, `maxNotarization`, levels of policies): PUBACK or PUBREC is
+sent when message and record are durable, also while the broker is away; receipts say who acknowledged (`ackedBy`).
