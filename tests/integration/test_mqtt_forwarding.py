@@ -277,7 +277,29 @@ class Interrupted(Case):
             self.assertEqual(expected, [int(each.split()[0]) for each in first if self.sent[each] == stream], stream)
 
 
-class KillTests(Interrupted):
+class KillCase(Interrupted):
+    """Base class: the proxy is killed, and a broker with it."""
+
+    def kill_often(self, kill_broker: Callable[[], object], start_broker: Callable[[], object]) -> None:
+        """Kill the proxy at arbitrary moments, at each third of them the broker before it, at another one after it."""
+        self.site.proxy.start()
+        for kill in range(KILLS):
+            if kill % 3 == 1:
+                kill_broker()
+            self.load(self.random.randrange(80), self.random.random() * 0.05)
+            self.site.proxy.kill()
+            self.publishers.drain()
+            if kill % 3 == 2:
+                kill_broker()
+            if kill % 3:
+                start_broker()
+            self.site.proxy.launch()
+            self.subscribers.go_on(0.05)
+        self.finish()
+        self.verify()
+
+
+class KillTests(KillCase):
     """kill -9 of the proxy, and of a broker that survives it, while clients publish."""
 
     def test_proxy(self) -> None:
@@ -298,24 +320,6 @@ class KillTests(Interrupted):
         broker.start()
         self.begin(Site(self.stack, broker=broker.port), broker.port)
         self.kill_often(broker.kill, broker.launch)
-
-    def kill_often(self, kill_broker: Callable[[], object], start_broker: Callable[[], object]) -> None:
-        """Kill the proxy at arbitrary moments, at each third of them the broker before it, at another one after it."""
-        self.site.proxy.start()
-        for kill in range(KILLS):
-            if kill % 3 == 1:
-                kill_broker()
-            self.load(self.random.randrange(80), self.random.random() * 0.05)
-            self.site.proxy.kill()
-            self.publishers.drain()
-            if kill % 3 == 2:
-                kill_broker()
-            if kill % 3:
-                start_broker()
-            self.site.proxy.launch()
-            self.subscribers.go_on(0.05)
-        self.finish()
-        self.verify()
 
 
 class SessionTests(Case):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from svc.naming import PROPERTY_NONCE, PROPERTY_RECEIPT_ID
 from svc.notary.ids import new_nonce
 from svc.proxy.mqtt.recorder import MAX_OPEN_EXCHANGES
 from svc.proxy.release_points import ReleasePoint
+from svc.strictjson import b64u_encode
 from svc.wire.mqtt import (
     Acknowledgement,
     Disconnect,
@@ -25,7 +28,7 @@ from svc.wire.mqtt import (
     Subscription,
     Version,
 )
-from tests.integration.test_mqtt_forwarding import VERSIONS, Case, Site, deliveries, lasting
+from tests.integration.test_mqtt_forwarding import PUBLISHERS, VERSIONS, Case, KillCase, Site, deliveries, lasting
 from tests.peers.faulty_disk import fill, memory_disk
 from tests.peers.mqttclient import RawClient
 from tests.peers.programs import svc
@@ -254,6 +257,23 @@ class CrashTests(RecordCase):
             self.assertEqual(1, len(site.listed("t")))
             client.close()
             site.proxy.stop()
+
+
+class KillTests(KillCase):
+    """kill -9 of the proxy at arbitrary moments, while clients publish what is recorded."""
+
+    def test_proxy(self) -> None:
+        """Beside what holds without records, every message that was acknowledged has one, and of nothing else."""
+        site = RecordedSite(self.stack, mosquitto={"max_inflight_messages": "0"})
+        site.mosquitto.start()
+        self.begin(site, site.mosquitto.port)
+        self.kill_often(lambda: None, lambda: None)
+        digests = {b64u_encode(hashlib.sha256(payload).digest()): payload for payload in self.sent}
+        with closing(sqlite3.connect(site.database)) as connection:
+            rows = [json.loads(payload)["svc"] for (payload,) in connection.execute("SELECT payload FROM receipt")]
+        recorded = {digests[each["request"]["body"]["sha-256"]] for each in rows if each["outcome"] == "complete"}
+        acknowledged = {payload for name in PUBLISHERS for payload in self.publishers[name].acknowledged}
+        self.assertEqual(set(), acknowledged - recorded)
 
 
 class FailureTests(RecordCase):
