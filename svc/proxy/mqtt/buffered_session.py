@@ -177,8 +177,9 @@ class BufferedMqttSession:
 
     def client_received(self, data: bytes) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
-        self._packets.extend(self._decoder.feed(data))
-        self.read_on()
+        if self._stage is not Stage.ENDED:
+            self._packets.extend(self._decoder.feed(data))
+            self.read_on()
 
     def read_on(self) -> None:
         """Go on with packets that wait, as far as they need not any more."""

@@ -482,8 +482,9 @@ class Forwarder:
     def acknowledged(self, packet: Acknowledgement, source: AckSource, receipt: str, now: Moment) -> None:
         """PUBACK or PUBREC was sent behind its record, whose receipt is empty at the level ``logRequest``."""
         self._now = now
-        if packet.code < ReasonCode.UNSPECIFIED_ERROR:
-            self._observer.acked(source)
+        if packet.code >= ReasonCode.UNSPECIFIED_ERROR:
+            return
+        self._observer.acked(source)
         received = self._received.get(packet.packet_id) if packet.type is PacketType.PUBREC else None
         if received is not None and received.due:
             self._admitted.discard(packet.packet_id)
