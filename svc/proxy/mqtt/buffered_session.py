@@ -96,6 +96,9 @@ class ClientForwarder(Protocol):
     def client_packet(self, packet: Packet, demand: RecordDemand | None = None) -> None:
         """The client sent a packet that passes; ``demand`` is of a message that is to be recorded."""
 
+    def publish_refused(self, refusal: Acknowledgement) -> None:
+        """A PUBLISH does not pass, which the client is told by this PUBACK or PUBREC."""
+
     def admitted(self, client: BufferedMqttSession, *, admitted: bool) -> None:
         """What was to come ``LATER`` of :meth:`BufferedMqttSession.admit`."""
 
@@ -285,7 +288,10 @@ class BufferedMqttSession:
                 demand = RecordDemand(level, publish_nonce(packet.properties))
         except (Denied, PublishRefused) as error:
             self._ends.refused(error, "Publish", topic)
-            self._refuse_publish(packet, error)
+            if not self._v5:
+                self._close_for(error)
+            elif packet.qos and self._forwarder is not None:
+                self._forwarder.publish_refused(refusing_acknowledgement(packet, error))
             return
         properties = packet.properties
         if properties.user:
@@ -294,12 +300,9 @@ class BufferedMqttSession:
             packet = replace(packet, topic=topic, properties=properties)
         self._forward(packet, demand)
 
-    def _refuse_publish(self, packet: Publish, error: SvcError) -> None:
-        """MQTT 3.1.1 has no reason code for it: its client is closed."""
-        if not self._v5:
-            self.end("policy_deny" if isinstance(error, Denied) else "record", ReasonCode.NOT_AUTHORIZED)
-        elif packet.qos:
-            self._write(refusing_acknowledgement(packet, error))
+    def _close_for(self, error: SvcError) -> None:
+        """MQTT 3.1.1 has no reason code for a message that is refused: its client is closed."""
+        self.end("policy_deny" if isinstance(error, Denied) else "record", ReasonCode.NOT_AUTHORIZED)
 
     def _subscribe(self, packet: Subscribe) -> None:
         codes = [
@@ -353,8 +356,10 @@ class BufferedMqttSession:
             # The recorder has reported a refusal.
             if refusal is not None and stored:
                 self._record_failed()
-            elif refusal is not None:
-                self._refuse_publish(packet, refusal)
+            elif refusal is not None and not self._v5:
+                self._close_for(refusal)
+            elif refusal is not None and packet.qos:
+                self._write(refusing_acknowledgement(packet, refusal))
             if not later:
                 results.append(refusal)
             elif self._forwarder is not None:

@@ -340,6 +340,10 @@ class StoredSession:
         """See :class:`svc.proxy.mqtt.buffered_session.ClientForwarder`."""
         self._do(lambda: self.forwarder.client_packet(packet, self._owner.now, demand))
 
+    def publish_refused(self, refusal: Acknowledgement) -> None:
+        """See :class:`svc.proxy.mqtt.buffered_session.ClientForwarder`."""
+        self._do(lambda: self.forwarder.publish_refused(refusal, self._owner.now))
+
     def admitted(self, client: BufferedMqttSession, *, admitted: bool) -> None:
         """See :class:`svc.proxy.mqtt.buffered_session.ClientForwarder`."""
 

@@ -332,7 +332,7 @@ class Forwarder:
         self._connected = False
         # Whether the client wants the session that was there before this connection.
         self._resumed = False
-        self._held: deque[tuple[Packet, RecordDemand | None]] = deque()
+        self._held: deque[Callable[[], None]] = deque()
         # The message that waits until its record is admitted, and whether it is stored; what follows it is held.
         self._admitting: tuple[Publish, bool] | None = None
         # Packet identifiers of stored messages whose records are admitted on this connection and not made.
@@ -442,12 +442,44 @@ class Forwarder:
         ``demand`` is of a message that is to be recorded.
         """
         self._now = now
+        self._in_turn(partial(self._got_packet, packet, demand))
+
+    def publish_refused(self, refusal: Acknowledgement, now: Moment) -> None:
+        """A PUBLISH of a client of MQTT 5.0 is refused by the rules, which this PUBACK or PUBREC says."""
+        self._now = now
+        self._in_turn(partial(self._send_refusal, refusal))
+
+    def _in_turn(self, act: Callable[[], None]) -> None:
+        """Act when the client is connected, behind what waits."""
         if not self._client:
             return
         if not self._connected or self.admitting:
             # MQTT 5.0 allows packets before CONNACK (section 3.1.4).
-            self._held.append((packet, demand))
-        elif isinstance(packet, Publish):
+            self._held.append(act)
+        else:
+            act()
+
+    def _send_refusal(self, refusal: Acknowledgement) -> None:
+        """Where it was stored before, the client may use its identifier for another message from then on."""
+        packet_id = refusal.packet_id
+        known = self._owed if refusal.type is PacketType.PUBACK else self._received
+        if known.pop(packet_id, None) is not None:
+            self._admitted.discard(packet_id)
+            if known is self._received:
+                self._store.released(self.session, packet_id)
+        self._send_when_durable(refusal)
+
+    def _send_when_durable(self, packet: Acknowledgement) -> None:
+        client = self._client
+
+        def send() -> None:
+            if client == self._client:
+                self._links.send_client(packet)
+
+        self._store.when_durable(send)
+
+    def _got_packet(self, packet: Packet, demand: RecordDemand | None) -> None:
+        if isinstance(packet, Publish):
             self._got_publish(packet, demand)
         elif isinstance(packet, Acknowledgement):
             if packet.type is PacketType.PUBREL:
@@ -687,8 +719,7 @@ class Forwarder:
 
     def _release_held(self) -> None:
         while self._held and self._connected and not self.admitting:
-            packet, demand = self._held.popleft()
-            self.client_packet(packet, self._now, demand)
+            self._held.popleft()()
 
     def _got_publish(self, packet: Publish, demand: RecordDemand | None) -> None:
         if packet.properties.topic_alias is not None:
@@ -889,13 +920,7 @@ class Forwarder:
             self._links.send_client(Acknowledgement(PacketType.PUBCOMP, packet_id, code))
             return
         self._store.released(self.session, packet_id)
-        client = self._client
-
-        def complete() -> None:
-            if client == self._client:
-                self._links.send_client(Acknowledgement(PacketType.PUBCOMP, packet_id))
-
-        self._store.when_durable(complete)
+        self._send_when_durable(Acknowledgement(PacketType.PUBCOMP, packet_id))
 
     def _got_request(self, packet: Subscribe | Unsubscribe) -> None:
         if len(self._requests) + len(self._window.requests) >= self._limits.requests:

@@ -269,6 +269,8 @@ class ModelClient:
         self.subacks: list[int] = []
         self.got_packets: list[Packet] = []
         self._last_id = 0
+        #: Whether an identifier that is free again is used at once.
+        self.lowest_id = False
         #: Whether the session ends with its connection.
         self.temporary = False
         #: The identifiers of former connections.
@@ -292,7 +294,9 @@ class ModelClient:
         return Publish(topic, payload, qos, packet_id=name)  # type: ignore[arg-type]
 
     def new_id(self) -> int:
-        """The next free identifier."""
+        """The next free identifier, or the lowest."""
+        if self.lowest_id:
+            self._last_id = 0
         while True:
             self._last_id = self._last_id % 9 + 1
             if self._last_id not in self.unacked:
@@ -406,6 +410,8 @@ class World:
         #: Upstream identifiers in use by the packets that the forwarder sent.
         self.in_use: dict[int, bytes] = {}
         self.notary = ModelNotary(self)
+        #: Whether the rules refuse what the client publishes.
+        self.denies = False
 
     # The links.
 
@@ -506,8 +512,19 @@ class World:
         """The client sends packets."""
         for packet in packets:
             if self.client.connected and self.forwarder is not None:
-                self.forwarder.client_packet(packet, self.now, demand_of(packet))
+                if self.denies and isinstance(packet, Publish):
+                    self._deny(packet)
+                else:
+                    self.forwarder.client_packet(packet, self.now, demand_of(packet))
                 self.notary.close()
+
+    def _deny(self, packet: Publish) -> None:
+        """The rules refuse a message."""
+        if self.client.version is Version.V311:
+            self.lose_client()
+        elif packet.qos and self.forwarder is not None:
+            kind = PUBACK if packet.qos == 1 else PUBREC
+            self.forwarder.publish_refused(Acknowledgement(kind, packet.packet_id, 0x87), self.now)  # type: ignore[arg-type]
 
     def client_reads(self) -> bool:
         """The client reads one packet and answers."""

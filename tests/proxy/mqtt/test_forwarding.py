@@ -166,7 +166,40 @@ class AcknowledgementTests(ForwardingCase):
 
 
 class RefusalTests(ForwardingCase):
-    """A full buffer."""
+    """A full buffer, and messages that the rules refuse."""
+
+    def test_by_the_rules(self) -> None:
+        """A refusal waits for CONNACK, and for nothing else where its identifier is not in use."""
+        world = World()
+        world.connect()
+        world.denies = True
+        for qos in (1, 2):
+            world.publish(b"1", qos)
+        self.assertEqual([], world.to_client)
+        world.pass_time(2)
+        world.store.commit()
+        codes = [(each.type, each.code) for each in world.to_client if isinstance(each, Acknowledgement)]
+        self.assertEqual([(PUBACK, 0x87), (PUBREC, 0x87)], codes)
+
+    def test_repetition_by_the_rules(self) -> None:
+        """A stored message that is refused when it is repeated frees its identifier, durably, before that is sent."""
+        world = self.away()
+        world.publish(b"1", 2)
+        world.store.commit()
+        world.connect()
+        world.denies = True
+        world.broker_unreachable()
+        world.client_reads()
+        self.assertEqual([], world.to_client)
+        world.store.commit()
+        self.assertEqual([Acknowledgement(PUBREC, 1, ReasonCode.NOT_AUTHORIZED)], world.to_client)
+        self.assertEqual({}, world.store.received_ids)
+        world.denies = False
+        world.client_reads()
+        world.sends(Publish("t", b"2", 2, packet_id=1))
+        world.pass_time(30)
+        world.settle()
+        self.assertEqual([b"1", b"2"], [payload for payload, _qos in world.broker.delivered])
 
     def refused(self, world: World, qos: int = 1) -> bool:
         """Whether the next message is refused with 0x97."""

@@ -49,12 +49,14 @@ class ForwardingMachine(RuleBasedStateMachine):
         receive_maximum=st.integers(1, 5),
         page=st.integers(1, 3),
         random=st.sampled_from((0.0, 0.5, 1.0)),
+        lowest=st.booleans(),
     )
-    def begin(self, version: Version, receive_maximum: int, page: int, random: float) -> None:
+    def begin(self, version: Version, receive_maximum: int, page: int, random: float, lowest: bool) -> None:
         """A client connects for the first time."""
         # About three messages.
         self.world = World(version, memory=400)
         self.world.broker.receive_maximum, self.world.page_size, self.world.random = receive_maximum, page, random
+        self.world.client.lowest_id = lowest
         self.number = 0
         self.session_lost = False
         self.qos: dict[bytes, int] = {}
@@ -149,6 +151,11 @@ class ForwardingMachine(RuleBasedStateMachine):
         """The notary has taken its time."""
         self.world.admission(admitted=admitted)
 
+    @rule(denies=st.sampled_from((False, False, True)))
+    def rules_change(self, denies: bool) -> None:
+        """Messages of the client are refused from now on, repeated ones too, or accepted."""
+        self.world.denies = denies
+
     @rule()
     def record_fails(self) -> None:
         """A record that was admitted cannot be written."""
@@ -223,7 +230,7 @@ class ForwardingMachine(RuleBasedStateMachine):
         if not hasattr(self, "world"):
             return
         world = self.world
-        world.store.accepting, world.notary.admits = True, Admission.ADMITTED
+        world.store.accepting, world.notary.admits, world.denies = True, Admission.ADMITTED, False
         for _attempt in range(3):
             if not world.client.connected:
                 world.connect()
