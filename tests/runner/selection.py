@@ -10,16 +10,18 @@ from pathlib import Path
 import grimp
 
 TOP = Path(__file__).resolve().parents[2]
-#: Begun first, so that none of them runs alone at the end: each waits for lifetimes and timeouts to end.
-_LONGEST = tuple(
-    f"tests.integration.{name}"
-    for name in (
-        "test_spire",
-        "test_proxy_rotation",
-        "test_proxy_clock",
-        "test_broker_hanging_disk",
-        "test_workload_source",
-    )
+#: Begun first and in this order, so that none of them runs alone at the end. Those that wait for lifetimes and timeouts
+#: to end alternate with those that compute: four processes of the former at once would leave the processors idle.
+_LONGEST = (
+    "tests.integration.test_spire",
+    "tests.fuzzing.test_targets",
+    "tests.integration.test_proxy_rotation",
+    "tests.test_examples",
+    "tests.integration.test_workload_source",
+    "tests.integration.test_authority",
+    "tests.integration.test_broker_hanging_disk",
+    "tests.integration.test_mqtt_soak",
+    "tests.integration.test_proxy_clock",
 )
 #: Packages that a module reaches by running a program, which no import shows.
 _PROGRAMS = {
@@ -63,7 +65,8 @@ _FILES = {
 def all_modules() -> list[str]:
     """Name every test module: the longest ones, units, then those of ``tests.integration``."""
     names = [_module(path.relative_to(TOP)) for path in sorted((TOP / "tests").rglob("test_*.py"))]
-    return sorted(names, key=lambda name: (name not in _LONGEST, name.startswith("tests.integration.")))
+    first = {name: number for number, name in enumerate(_LONGEST)}
+    return sorted(names, key=lambda name: (first.get(name, len(first)), name.startswith("tests.integration.")))
 
 
 def needs_spire(name: str) -> bool:

@@ -49,6 +49,19 @@ class AffectedTests(SynchronousTestCase):
         self.assertIn("tests.telemetry.test_events", self.affected("svc/wire/fields.py"))
 
 
+class OrderTests(SynchronousTestCase):
+    """The order in which modules begin."""
+
+    def test_longest_first(self) -> None:
+        """The longest modules, which all exist, are first in their order; those of the integration tests are last."""
+        modules = selection.all_modules()
+        longest = list(selection._LONGEST)
+        self.assertEqual(longest, modules[: len(longest)])
+        integration = [each.startswith("tests.integration.") for each in modules[len(longest) :]]
+        self.assertEqual(sorted(integration), integration)
+        self.assertEqual(len(set(modules)), len(modules))
+
+
 class NamedTests(SynchronousTestCase):
     """Names on the command line."""
 
