@@ -100,8 +100,9 @@ class DurableFiles:
                     lost += 1
                     new = old
             pieces.append((new or old).ljust(SECTOR, b"\0"))
-        # Sectors behind the end that it has again.
-        lost += max(0, len(now) - size + SECTOR - 1) // SECTOR
+        # Sectors behind the end were written, too.
+        behind = max(0, len(now) - size + SECTOR - 1) // SECTOR
+        written, lost = written + behind, lost + behind
         self.lost += lost
         return b"".join(pieces)[:size], 0 < lost < written
 
