@@ -56,6 +56,10 @@ class OpenedBuffer:
 
     def opening(self) -> Deferred[list[LoadedSession]]:
         """Begin to open the database."""
+        return self.make().open()
+
+    def make(self) -> MessageBuffer:
+        """Make the buffer."""
 
         def start(name: str, work: Callable[..., None], finish: Callable[[], None]) -> HandThread:
             self.threads[name] = HandThread(name, work, finish)
@@ -66,7 +70,7 @@ class OpenedBuffer:
         self.buffer = MessageBuffer(
             self.path, reactor=self.reactor, observer=self.notes, start_thread=start, **self.more
         )
-        return self.buffer.open()
+        return self.buffer
 
     def step(self) -> None:
         """End the turn of the reactor, and let the threads work."""

@@ -176,14 +176,14 @@ class Device:
 
     def leave(self, *, clean: bool = True) -> None:
         """The client's transport is closed."""
-        _lose(self.connection, self.wire, clean=clean)
+        lose(self.connection, self.wire, clean=clean)
 
     def broker_leaves(self, *, clean: bool = True) -> None:
         """The transport to the broker is closed."""
-        _lose(self._broker()[0], self.broker_wire, clean=clean)
+        lose(self._broker()[0], self.broker_wire, clean=clean)
 
 
-def _lose(end: Any, wire: MqttWire, *, clean: bool) -> None:
+def lose(end: Any, wire: MqttWire, *, clean: bool) -> None:
     """Close a transport as Twisted does: its producer is stopped first."""
     if wire.producer is not None:
         wire.producer.stopProducing()
