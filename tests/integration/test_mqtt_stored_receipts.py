@@ -232,7 +232,8 @@ class CrashTests(RecordCase):
             answer = self.publish(client, message("t", qos, dup=True))
             self.assertEqual([receipt_of(answer)], [each["id"] for each in site.listed("t")])
             again = [each for each in subscriber.sync() if isinstance(each, Publish)]
-            self.assertEqual(2 - qos, len(again))
+            # With QoS 1 also a third time, where the first process had sent it already.
+            self.assertIn(len(again), (1, 2) if qos == 1 else (0,))
             client.close()
             site.proxy.stop()
 
