@@ -6,12 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 from docs.generator.pages import table
-from svc.authority import pqendpoint
 from svc.authority.config import EntrySettings, KeySettings, PqSettings
 from svc.identity import algorithms, bundle, constraints, documents, encoding, svid, verification
 from svc.notary import credentials, envelope, evidence, pqissuer, pqleaf, statement, x5c
 from svc.notary.receipt import REDACTED_ALWAYS
 from svc.notary.record_bound import RecordBound, largest_limit
+from svc.pqissuer import web as pqissuer_web
 from svc.proxy.config import LimitSettings, NotarySettings, TimeoutSettings
 from svc.proxy.eviction import MOST_SHARES
 from svc.proxy.http.notary_endpoint import MAX_SEARCHES
@@ -108,8 +108,8 @@ def bounds() -> str:
         ("a bundle", format_size(documents.MAX_BUNDLE_OCTETS), "fixed"),
         ("a file of roots", format_size(MAX_TRUSTED), "fixed"),
         ("a configuration file", format_size(MAX_CONFIGURATION), "fixed"),
-        ("a request to the post-quantum issuer", format_size(pqendpoint.MAX_REQUEST), "fixed"),
-        ("connections of the post-quantum issuer, each listener", _shared(pqendpoint.MAX_CONNECTIONS), "fixed"),
+        ("a request to the post-quantum issuer", format_size(pqissuer_web.MAX_REQUEST), "fixed"),
+        ("connections of the post-quantum issuer, each listener", _shared(pqissuer_web.MAX_CONNECTIONS), "fixed"),
         ("challenges of the post-quantum issuer", _shared(pqissuer.MAX_CHALLENGES), "fixed"),
         ("a log record", format_size(MAX_RECORD), "fixed"),
         ("log records that wait for a reader", format_size(MAX_WAITING), "fixed"),

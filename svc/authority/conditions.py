@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from svc.authority.federation import WatchedFile
-from svc.authority.rotation import KeyRing
 from svc.errors import SvcError
+from svc.pqissuer.rotation import KeyRing
 from svc.telemetry.health import Health
 from svc.workload.interface import WORKLOAD_API, CredentialSource, report_health
 

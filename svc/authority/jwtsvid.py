@@ -13,9 +13,9 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
-from svc.authority.rotation import KeyRing
 from svc.errors import SvcError
 from svc.identity.spiffeid import SpiffeID, SpiffeIdMalformed, TrustDomain
+from svc.pqissuer.rotation import KeyRing
 from svc.strictjson import MAX_INTEGER, b64u_encode
 
 MAX_TOKEN: Final = 16 * 1024

@@ -8,36 +8,29 @@ is used.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final, Literal, TypeVar
+from datetime import datetime
+from typing import Any, Final, Literal
 
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec, mldsa
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
     load_der_private_key,
 )
 
 from svc import strictjson
 from svc.authority.jwtsvid import JwtKey
 from svc.authority.keyfile import MAX_FILE, KeyFile, KeysRefused
-from svc.authority.rotation import BACKDATE, KeyRing, Slot
 from svc.authority.x509ca import Root
 from svc.errors import SvcError
 from svc.identity.spiffeid import TrustDomain
 from svc.notary.pqissuer import PqIssuer
+from svc.pqissuer.keyrecords import certified_record, read_certified, read_pq_root, slot_record, slots_of
+from svc.pqissuer.rotation import BACKDATE, KeyRing, Slot
 
 _VERSION: Final = 1
-#: More than three keys of a kind are announced only if the clock was set repeatedly.
-MAX_KEYS: Final = 16
-_TIMES: Final = ("made", "activeFrom", "succeededAt", "expires")
 Kind = Literal["x509", "jwt", "pq"]
 _KINDS: Final[tuple[Kind, ...]] = ("x509", "jwt", "pq")
-_KeyT = TypeVar("_KeyT")
 
 
 @dataclass(frozen=True)
@@ -106,9 +99,9 @@ class KeyStore:
                 raise KeysRefused(path=self.path, defect="it has the keys of another trust domain")
             self._written = {kind: list(document["keys"][kind]) for kind in _KINDS}
             return StoredKeys(
-                _slots(self._written["x509"], self._root),
-                _slots(self._written["jwt"], _jwt_key),
-                _slots(self._written["pq"], self._pq_issuer),
+                slots_of(self._written["x509"], self._root),
+                slots_of(self._written["jwt"], _jwt_key),
+                slots_of(self._written["pq"], lambda record: read_pq_root(record, self._trust_domain)),
                 found=True,
             )
         except KeysRefused:
@@ -123,14 +116,8 @@ class KeyStore:
             raise KeysRefused("keys_of_the_future", path=self.path, made=min(made).isoformat(timespec="seconds"))
 
     def _root(self, record: Mapping[str, str]) -> Root:
-        certificate, key = _certified(record, self._trust_domain)
+        certificate, key = read_certified(record, self._trust_domain)
         return Root(certificate, key)
-
-    def _pq_issuer(self, record: Mapping[str, str]) -> PqIssuer:
-        certificate, key = _certified(record, self._trust_domain)
-        if not isinstance(key, mldsa.MLDSA65PrivateKey | mldsa.MLDSA87PrivateKey):
-            raise TypeError("a post-quantum root with another key")
-        return PqIssuer(self._trust_domain, certificate, key)
 
 
 def _digest(document: object) -> str:
@@ -139,45 +126,7 @@ def _digest(document: object) -> str:
 
 def _record(slot: Slot[Any]) -> dict[str, str]:
     key = slot.key
-    private = key.private_key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-    times = (slot.made, slot.active_from, slot.succeeded_at, slot.expires)
-    record = {name: time.astimezone(UTC).isoformat() for name, time in zip(_TIMES, times, strict=True)}
-    record["key"] = strictjson.b64u_encode(private)
-    if isinstance(key, JwtKey):
-        record["kid"] = key.kid
-    else:
-        record["certificate"] = strictjson.b64u_encode(key.certificate.public_bytes(Encoding.DER))
-    return record
-
-
-def _slots(records: list[dict[str, str]], read: Callable[[Mapping[str, str]], _KeyT]) -> tuple[Slot[_KeyT], ...]:
-    if len(records) > MAX_KEYS:
-        raise ValueError("too many keys")
-    found = []
-    for record in records:
-        made, active_from, succeeded_at, expires = (_time(record[name]) for name in _TIMES)
-        if not made <= active_from < expires or not made <= succeeded_at <= expires:
-            raise ValueError("times out of order")
-        found.append(Slot(read(record), made, active_from, succeeded_at, expires))
-    return tuple(found)
-
-
-def _time(text: str) -> datetime:
-    time = datetime.fromisoformat(text)
-    if time.utcoffset() != timedelta():
-        raise ValueError("a time that is not in UTC")
-    return time
-
-
-def _certified(record: Mapping[str, str], trust_domain: TrustDomain) -> tuple[x509.Certificate, Any]:
-    certificate = x509.load_der_x509_certificate(strictjson.b64u_decode(record["certificate"]))
-    key = load_der_private_key(strictjson.b64u_decode(record["key"]), password=None)
-    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    if names.get_values_for_type(x509.UniformResourceIdentifier) != [str(trust_domain.id)]:
-        raise ValueError("a root of another trust domain")
-    if certificate.public_key() != key.public_key():
-        raise ValueError("a key that is not the certificate's")
-    return certificate, key
+    return {**slot_record(slot), "kid": key.kid} if isinstance(key, JwtKey) else certified_record(slot)
 
 
 def _jwt_key(record: Mapping[str, str]) -> JwtKey:

@@ -19,22 +19,10 @@ from svc.authority.workload_api import WorkloadApi
 from svc.identity.bundle import BundleSet
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
-from svc.process.listening import ListenFailed
-from svc.transport.addresses import TcpAddress
-from svc.transport.creators import TlsIdentity, server_creator
-from svc.transport.endpoints import MutualTlsServerEndpoint
-from svc.transport.observer import ConnectionObserver
-from svc.transport.verification import Authorize
 
 #: The life of the SVID that the authority itself shows over TLS.
 OWN_TTL: Final = timedelta(hours=1)
 CLOSE_SECONDS: Final = 3.0
-
-
-class AddressUnusable(ListenFailed):
-    """{what} cannot be opened at {address}: {why}"""
-
-    reason = "address_unusable"
 
 
 class WorkloadApiListener(Service):
@@ -112,53 +100,6 @@ class UnixListener(Service):
             return None
         # The port removes the socket itself; the lock goes last, so that no socket of another process is removed.
         return maybeDeferred(port.stopListening).addCallback(lambda _: file.close())
-
-
-class TlsListener(Service):
-    """Serves a Twisted factory over mutual TLS; ``observer`` receives failed handshakes."""
-
-    def __init__(
-        self,
-        address: TcpAddress,
-        identity: TlsIdentity,
-        authorize: Authorize,
-        factory: IProtocolFactory,
-        now: Callable[[], datetime],
-        reactor: Any,
-        observer: ConnectionObserver,
-    ) -> None:
-        self._address = address
-        self._identity = identity
-        self._authorize = authorize
-        self._observer = observer
-        self._factory = factory
-        self._now = now
-        self._reactor = reactor
-        self._port: IListeningPort | None = None
-
-    @property
-    def port(self) -> IListeningPort | None:
-        return self._port
-
-    def startService(self) -> None:
-        """Open the port; raises :class:`AddressUnusable`."""
-        creator = server_creator(self._identity, clock=self._now, authorize=self._authorize, observer=self._observer)
-        endpoint = MutualTlsServerEndpoint(self._reactor, self._address, creator)
-        failures: list[Exception] = []
-        opened: list[IListeningPort] = []
-        # The endpoint's Deferred has already fired.
-        endpoint.listen(self._factory).addCallbacks(opened.append, lambda failure: failures.append(failure.value))
-        for error in failures:
-            raise AddressUnusable.from_error(
-                error, what="the post-quantum issuer", address=self._address, key="pqIssuer.listen"
-            ) from error
-        self._port = opened[0]
-        super().startService()
-
-    def stopService(self) -> Deferred[None] | None:
-        super().stopService()
-        port, self._port = self._port, None
-        return None if port is None else port.stopListening()
 
 
 class OwnIdentity:

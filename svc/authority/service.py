@@ -22,12 +22,10 @@ from svc.authority.config import AuthoritySettings, FederationSettings, PqSettin
 from svc.authority.domain import LocalDomain, make_domain
 from svc.authority.federation import WatchedFile, read_foreign, read_foreign_pq
 from svc.authority.keystore import KeyStore, StoredKeys
-from svc.authority.listeners import OwnIdentity, TlsListener, UnixListener, WorkloadApiListener
-from svc.authority.pqendpoint import Attest, PqService, TlsCaller, UnixCaller, listed, pq_site, registered
-from svc.authority.pqroots import PqRootRing
+from svc.authority.listeners import OwnIdentity, UnixListener, WorkloadApiListener
+from svc.authority.pqcallers import Attest, UnixCaller, listed, registered
 from svc.authority.publication import Publication
 from svc.authority.report import AuthorityLog, HandshakeLog, LibraryLogHandler
-from svc.authority.rotation import KeyRing
 from svc.authority.socketfile import check_free
 from svc.authority.status import authority_members, authority_tables, authority_totals
 from svc.authority.workload_api import WorkloadApi
@@ -37,6 +35,11 @@ from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.verification import SvidEvidence
 from svc.notary.errors import NotaryError
+from svc.pqissuer.endpoint import PqService, pq_site
+from svc.pqissuer.listener import TlsListener
+from svc.pqissuer.roots import PqRootRing
+from svc.pqissuer.rotation import KeyRing
+from svc.pqissuer.web import TlsCaller
 from svc.process.admin import OperatorPages, admin_root
 from svc.process.clock import ClockWatch, utc_now
 from svc.process.monitor import Monitor
@@ -337,6 +340,8 @@ class Authority(MultiService):
                 self._now,
                 reactor,
                 HandshakeLog(self._report),
+                what="the post-quantum issuer",
+                key="pqIssuer.listen",
             ).setServiceParent(self)
 
     def _own_domain_only(self, peer: SvidEvidence) -> None:

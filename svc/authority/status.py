@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from svc.authority.config import AuthoritySettings
 from svc.authority.domain import IssuedSvid, LocalDomain
-from svc.authority.pqroots import PqRootRing
 from svc.authority.registration import Registry
 from svc.authority.report import AuthorityLog
-from svc.authority.rotation import KeyRing
 from svc.identity.algorithms import key_algorithm
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
+from svc.pqissuer.roots import PqRootRing
+from svc.pqissuer.rotation import KeyRing
 from svc.process.history import Totals
 from svc.process.page_elements import Code, Table
 from svc.process.status import (

@@ -12,12 +12,12 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mldsa, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from svc.authority.rotation import BACKDATE, KeyRing
 from svc.identity.algorithms import SvidPrivateKey, SvidPublicKey, key_algorithm
 from svc.identity.bundle import X509Bundle
 from svc.identity.rules import key_usage
 from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.identity.svid import X509Svid
+from svc.pqissuer.rotation import BACKDATE, KeyRing
 
 _KEYS: Final[dict[str, Callable[[], SvidPrivateKey]]] = {
     "ECDSA-P256": lambda: ec.generate_private_key(ec.SECP256R1()),

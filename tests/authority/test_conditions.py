@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authority.conditions import AuthorityHealth
 from svc.authority.federation import ForeignRootsMissing, WatchedFile
 from svc.authority.keyfile import KeysNotStored
-from svc.authority.rotation import KeyRing
 from svc.identity import TrustDomain
+from svc.pqissuer.rotation import KeyRing
 from svc.testing.workload import MemorySource
 from tests.workload.messages import AUTHORITY
 

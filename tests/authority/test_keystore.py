@@ -19,13 +19,13 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authority.domain import LocalDomain, make_domain
 from svc.authority.jwtsvid import validate
 from svc.authority.keyfile import MAX_FILE, KeyFile, KeysNotStored, KeysRefused
-from svc.authority.keystore import _TIMES as TIMES
-from svc.authority.keystore import MAX_KEYS, KeyStore, StoredKeys, _digest
-from svc.authority.pqroots import PqRootRing
+from svc.authority.keystore import KeyStore, StoredKeys, _digest
 from svc.authority.registration import Entry, Selectors
-from svc.authority.rotation import BACKDATE
 from svc.identity import SpiffeID, TrustDomain, verify_svid
 from svc.identity.pqbundle import PqBundles
+from svc.pqissuer.keyrecords import MAX_KEYS, TIMES
+from svc.pqissuer.roots import PqRootRing
+from svc.pqissuer.rotation import BACKDATE
 from svc.workload.files import FileMissing, FileRefused
 from tests.refusals import assert_refused
 from tests.workload.messages import NOW

@@ -1,4 +1,4 @@
-"""Tests of svc.authority.pqroots, publication and federation."""
+"""Tests of svc.pqissuer.roots, publication and federation."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from svc.authority.federation import (
     read_foreign,
     read_foreign_pq,
 )
-from svc.authority.pqroots import LOST_ROOT_LIFETIME, PqRootRing
 from svc.authority.publication import Publication, PublicationFailed
 from svc.errors import SvcError
 from svc.identity import BundleSet, TrustDomain, verify_svid
 from svc.identity.archive import BundleArchive
 from svc.identity.pqbundle import PqBundles, SequenceFell
+from svc.pqissuer.roots import LOST_ROOT_LIFETIME, PqRootRing
 from svc.testing.ca import TestAuthority
 from svc.workload.errors import PqFileMissing
 from svc.workload.files import FileMissing, FileRefused, write_atomically

@@ -20,9 +20,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authority.attestation import Caller
 from svc.authority.domain import Changes
 from svc.authority.grpc_server import MAX_REQUEST, CallerLimits, calling_process, receive
-from svc.authority.pqendpoint import CallerRefused
 from svc.authority.report import AuthorityLog, HandshakeLog, LibraryLogHandler
 from svc.identity import SpiffeID
+from svc.pqissuer.endpoint import CallerRefused
 from svc.process.status import IssuedCounts
 from svc.telemetry.events import EVENTS
 from svc.transport.errors import HandshakeFailed, HandshakeTimeout, PeerDenied, PeerSvidInvalid, TransportError

@@ -10,11 +10,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authority.config import AuthoritySettings
 from svc.authority.domain import LocalDomain, make_domain
-from svc.authority.pqroots import PqRootRing
 from svc.authority.report import AuthorityLog
 from svc.authority.status import MAX_ENTRIES, authority_members, authority_tables, authority_totals
 from svc.identity import TrustDomain
 from svc.identity.pqbundle import PqBundles
+from svc.pqissuer.roots import PqRootRing
 from svc.process.status import EntryStatus, IssuedCounts, Status
 from svc.telemetry.health import Health
 from tests.authority.test_config import ENTRY, MINIMAL, PQ

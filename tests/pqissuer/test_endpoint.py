@@ -1,4 +1,4 @@
-"""Tests of svc.authority.pqendpoint and svc.workload.pqclient, over connections in memory."""
+"""Tests of svc.pqissuer.endpoint, svc.authority.pqcallers and svc.workload.pqclient, over connections in memory."""
 
 from __future__ import annotations
 
@@ -19,23 +19,15 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authority.attestation import CallerNotAttested
-from svc.authority.pqendpoint import (
-    CUT_OFF,
-    MAX_REQUEST,
-    Attest,
-    CallerRefused,
-    PqService,
-    UnixCaller,
-    listed,
-    pq_site,
-    registered,
-)
+from svc.authority.pqcallers import Attest, UnixCaller, listed, registered
 from svc.authority.registration import Entry, Registry, Selectors
 from svc.errors import SvcError
 from svc.identity import BundleSet, SpiffeID, TrustDomain, X509Bundle, X509Svid, verify_svid
 from svc.notary.envelope import Envelope
 from svc.notary.pqissuer import MAX_CHALLENGES, PqIssuer
 from svc.notary.pqleaf import PqLeaf, PqLeafRequest, PqLeafResponse, make_proof
+from svc.pqissuer.endpoint import CallerRefused, PqService, pq_site
+from svc.pqissuer.web import CUT_OFF, MAX_REQUEST
 from tests.workload.messages import AUTHORITY, FOREIGN, NOW
 
 ISSUER = SpiffeID.parse("spiffe://example.org/svc/authority")

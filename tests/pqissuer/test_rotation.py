@@ -1,4 +1,4 @@
-"""Tests of svc.authority.rotation."""
+"""Tests of svc.pqissuer.rotation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.authority.rotation import BACKDATE, KeyRing, Slot
+from svc.pqissuer.rotation import BACKDATE, KeyRing, Slot
 from tests.workload.messages import NOW
 
 TTL = timedelta(hours=24)

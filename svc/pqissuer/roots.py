@@ -10,12 +10,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
-from svc.authority.rotation import KeyRing
 from svc.identity.algorithms import key_algorithm
 from svc.identity.bundle import TrustAnchor, X509Bundle
 from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import TrustDomain
 from svc.notary.pqissuer import PqIssuer
+from svc.pqissuer.rotation import KeyRing
 
 #: How long a root without a key stays announced: the longest lifetime of its leaves.
 LOST_ROOT_LIFETIME: Final = timedelta(hours=24)
