@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
@@ -279,6 +279,16 @@ def parse_all(text: str, models: Mapping[str, type[_ModelT]], path: str) -> list
         documents = [each for each in strictyaml.loads_all(text) if each is not None]
     except strictyaml.YamlRefused as error:
         raise ConfigUnreadable(path=path, what=error.defect) from error
+    return validate_all(documents, models, path)
+
+
+def validate_all(documents: Sequence[object], models: Mapping[str, type[_ModelT]], path: str) -> list[_ModelT]:
+    """
+    Validate documents, each by the model of its ``kind``; ``path`` names where they come from.
+
+    Raises:
+        ConfigInvalid, ConfigUnreadable: as :func:`parse_all`.
+    """
     named = [(each, path if len(documents) == 1 else f"{path}, document {n}") for n, each in enumerate(documents, 1)]
     return [_validated(each, _model_of(each, models, name), name) for each, name in named]
 

@@ -32,6 +32,7 @@ from svc.policy.rules import (
     TopicFilters,
     Values,
 )
+from svc.policyfiles.selector import PodSelector
 from svc.process.values import AlpnName, ListenerName, MatcherText, TrustDomainText
 from svc.settings import Items, Settings, text_format
 
@@ -342,8 +343,11 @@ class MetadataDocument(Settings):
 
 
 class SpecDocument(Settings):
-    """What a policy is about; a file has `authorization` alone, the other keys of the resources are for a cluster."""
+    """What a policy is about; the other keys of the resources are for a cluster, and not here."""
 
+    podSelector: PodSelector | None = None
+    """The pods that it is about, by their labels; without it all. A proxy leaves out policies that are not about its
+    pod, see [pods](policy.md#pods)."""
     authorization: AuthorizationDocument
     """Who may do what."""
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import ClassVar, Final, TypeVar
 
@@ -28,6 +29,8 @@ KINDS: Final[Mapping[str, type[PolicyDocument | DenyListDocument]]] = {
     "SvcPolicy": PolicyDocument,
     "SvcDenyList": DenyListDocument,
 }
+#: Returns the labels of the pod; None where they are not known.
+PodLabels = Callable[[], Mapping[str, str] | None]
 DocumentT = TypeVar("DocumentT", bound=Settings)
 #: Rules of all files together.
 MAX_ALL_RULES: Final = 16_384
@@ -55,6 +58,10 @@ class PolicyFilesRefused(SvcError):
             "{count} policy files, at most {limit} are read",
             hint="put several policies into one file, separated by ---",
         ),
+        "policy_labels_unknown": Reason(
+            "the policy {name} in {path} has a podSelector, and the labels of this pod are not known",
+            hint="name the downward-API folder with its labels in workload.podInfo",
+        ),
         "policy_rules_many": Reason(
             "{count} rules in all policy files, at most {limit} are read",
             hint="use path prefixes, templates and several values in one rule",
@@ -70,13 +77,16 @@ class PolicyFiles:
     Attributes:
         denied: deny lists.
         paths: the files, in their order.
-        digest: SHA-256 of names and contents, in hexadecimal; equal where nothing has changed.
+        digest: SHA-256 of names and contents, in hexadecimal, or the version of a manager, with what selected policies
+            for a pod; equal where nothing has changed.
+        origin: the manager that published them; empty for files.
     """
 
     policies: tuple[AuthorizationPolicy, ...]
     denied: tuple[DenyList, ...]
     paths: tuple[str, ...]
     digest: str
+    origin: str = ""
 
 
 def matching_files(patterns: Iterable[str]) -> list[str]:
@@ -116,10 +126,17 @@ def _stamp(path: str) -> tuple[int, ...] | None:
 
 
 def read_policies(
-    patterns: Iterable[str], kinds: Mapping[str, type[PolicyDocument | DenyListDocument]] = KINDS
+    patterns: Iterable[str],
+    kinds: Mapping[str, type[PolicyDocument | DenyListDocument]] = KINDS,
+    labels: PodLabels = lambda: None,
 ) -> PolicyFiles:
     """
-    Read all policies; blocks on the disk. ``kinds`` are those that the files may hold.
+    Read all policies; blocks on the disk.
+
+    Args:
+        patterns: the files.
+        kinds: those that the files may hold.
+        labels: read where a ``podSelector`` selects by them.
 
     Raises:
         ConfigUnreadable: a file cannot be read, or is not YAML.
@@ -128,7 +145,7 @@ def read_policies(
     """
     paths = matching_files(patterns)
     documents, digest = read_documents(paths, kinds)
-    return policy_files(documents, paths, digest)
+    return policy_files(documents, paths, digest, labels)
 
 
 def read_documents(
@@ -150,7 +167,13 @@ def read_documents(
 
 
 def policy_files(
-    documents: Iterable[tuple[str, PolicyDocument | DenyListDocument]], paths: Sequence[str], digest: str
+    documents: Iterable[tuple[str, PolicyDocument | DenyListDocument]],
+    paths: Sequence[str],
+    digest: str,
+    labels: PodLabels = lambda: None,
+    *,
+    select: bool = True,
+    origin: str = "",
 ) -> PolicyFiles:
     """
     Put the documents of files together; raises PolicyFilesRefused.
@@ -159,21 +182,40 @@ def policy_files(
         documents: each with its file.
         paths: the files.
         digest: of their contents.
+        labels: read where a ``podSelector`` selects by them; policies that do not match are left out.
+        select: whether there is a pod; without one policies count whatever pods they are about.
+        origin: the manager that published them.
     """
+    labels = cache(labels)
     policies: list[AuthorizationPolicy] = []
     lists: list[DenyList] = []
-    origin: dict[tuple[str, str], str] = {}
+    places: dict[tuple[str, str], str] = {}
+    selected: list[str] = []
     for path, document in documents:
-        name = document.metadata.name
+        policy = None if isinstance(document, DenyListDocument) else document.policy()
+        name = document.metadata.name if policy is None else policy.qualified_name
+        if (document.kind, name) in places:
+            first = places[document.kind, name]
+            raise PolicyFilesRefused("policy_name_twice", name=f"{document.kind} {name}", first=first, second=path)
+        places[document.kind, name] = path
         if isinstance(document, DenyListDocument):
             lists.append(document.deny_list())
-        else:
-            policies.append(document.policy())
-            name = policies[-1].qualified_name
-        first = origin.setdefault((document.kind, name), path)
-        if len(origin) < len(policies) + len(lists):
-            raise PolicyFilesRefused("policy_name_twice", name=f"{document.kind} {name}", first=first, second=path)
+        elif policy is not None and (not select or _selects(document, path, labels)):
+            policies.append(policy)
+            selected.append(name)
     rules = sum(len(policy.rules) for policy in policies)
     if rules > MAX_ALL_RULES:
         raise PolicyFilesRefused("policy_rules_many", count=rules, limit=MAX_ALL_RULES)
-    return PolicyFiles(tuple(policies), tuple(lists), tuple(paths), digest)
+    if len(selected) + len(lists) < len(places):
+        digest = hashlib.sha256("\0".join((digest, *selected)).encode()).hexdigest()
+    return PolicyFiles(tuple(policies), tuple(lists), tuple(paths), digest, origin)
+
+
+def _selects(document: PolicyDocument, path: str, labels: PodLabels) -> bool:
+    selector = document.spec.podSelector
+    if selector is None:
+        return True
+    found = labels()
+    if found is None:
+        raise PolicyFilesRefused("policy_labels_unknown", name=document.metadata.name, path=path)
+    return selector.matches(found)

@@ -15,7 +15,7 @@ from svc.policy.denylist import DenyList
 from svc.policy.engine import ConnectionPolicy, Denied, PolicySet, cached
 from svc.policy.rules import Action, AuthorizationPolicy, ConnectionFacts, Rule, Source
 from svc.policyfiles.document import Compartment, DenyListDocument, Level, WorkloadID, reads
-from svc.policyfiles.files import PolicyFiles, read_policies
+from svc.policyfiles.files import PodLabels, PolicyFiles, read_policies
 from svc.process.values import MatcherText, TrustDomainText
 from svc.settings import Items, Settings, text_format
 
@@ -163,14 +163,14 @@ class Policies:
         return None
 
 
-def load_policies(section: PolicySettings, trust_domain: str) -> Policies:
+def load_policies(section: PolicySettings, trust_domain: str, labels: PodLabels = lambda: None) -> Policies:
     """
-    Read the policy files of a configuration; blocks on the disk.
+    Read the policy files of a configuration, for a pod with these labels; blocks on the disk.
 
     Raises:
         ConfigUnreadable, ConfigInvalid, PolicyFilesRefused: as :func:`svc.policyfiles.files.read_policies`.
     """
-    return policies_of(section, trust_domain, read_policies(section.files))
+    return policies_of(section, trust_domain, read_policies(section.files, labels=labels))
 
 
 def policies_of(section: PolicySettings, trust_domain: str, files: PolicyFiles) -> Policies:

@@ -78,7 +78,8 @@ class PolicyWatch(Service, Generic[S]):
     Args:
         settings: the configuration; its files are read at once.
         read: reads the policies of a configuration; blocks.
-        apply: called with other policies after a change of files.
+        apply: called with other policies after a change of files, or of what was offered.
+        watched: the files of a configuration that what is read depends on; by default its policy files.
     """
 
     log = Logger()
@@ -92,14 +93,16 @@ class PolicyWatch(Service, Generic[S]):
         observer: PolicyObserver[S],
         clock: Any,
         in_thread: InThread,
+        watched: Callable[[S], Sequence[str]] = lambda settings: settings.policy.files,
     ) -> None:
         self._read = read
+        self._watched = watched
         self._apply = apply
         self._observer = observer
         self._in_thread = in_thread
         self._settings = settings
         # Before the files are read: what changes meanwhile is found by the first look.
-        self._tried = self._seen = file_stamps(settings.policy.files)
+        self._tried = self._seen = file_stamps(self._watched(settings))
         self.current = read(settings)
         #: Those of a configuration that is about to be applied, and the stamps of their files.
         self._next: tuple[S, Policies] | None = None
@@ -147,7 +150,7 @@ class PolicyWatch(Service, Generic[S]):
         return policies
 
     def _loaded(self, settings: S) -> tuple[FileStamps, Policies]:
-        stamps = file_stamps(settings.policy.files)
+        stamps = file_stamps(self._watched(settings))
         try:
             return stamps, self._read(settings)
         except SvcError as error:
@@ -167,15 +170,47 @@ class PolicyWatch(Service, Generic[S]):
         self._observer.policies_applied(policies, self._settings, reloaded=True)
         return True
 
+    # -- Policies of another origin than files -------------------------------------------------------------------------
+
+    async def offer(self, read: Callable[[S], Policies]) -> None:
+        """
+        Read policies in another way from now on, if what is read is valid; else the policies in force stay.
+
+        Not to be called between :meth:`load` and :meth:`take`.
+
+        Raises:
+            SvcError: they are not valid.
+        """
+        settings = self._settings
+
+        def work() -> tuple[FileStamps, Policies]:
+            stamps = file_stamps(self._watched(settings))
+            try:
+                return stamps, read(settings)
+            except SvcError as error:
+                raise _named(error) from error
+
+        try:
+            stamps, policies = await self._in_thread(work)
+        except SvcError as error:
+            text = str(error)
+            self._observer.policies_rejected(error, repeated=text == self._reported)
+            self._reported = text
+            raise
+        self._read = read
+        self._tried, self._reported = stamps, ""
+        if self._put(policies):
+            self._apply(policies)
+
     # -- Changed files -----------------------------------------------------------------------------------------------
 
     def _look(self) -> Deferred[None] | None:
         settings, tried, seen = self._settings, self._tried, self._seen
-        if not settings.policy.files:
+        if not self._watched(settings):
             return None
 
         def look() -> _Look:
-            stamps = file_stamps(settings.policy.files)
+            stamps = file_stamps(self._watched(settings))
             if stamps == tried or stamps != seen:
                 return _Look(stamps)
             try:

@@ -46,7 +46,7 @@ from svc.process.status import Status
 from svc.proxy.config import ListenerSettings, ProxySettings, redacted_config
 from svc.proxy.context import decide_again
 from svc.proxy.credential_rotation import CredentialRotation
-from svc.proxy.facts import read_facts
+from svc.proxy.facts import label_files, read_facts, read_labels
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.notary_endpoint import CollectedReceipts, NotaryEndpoint, ReservedPath
@@ -163,6 +163,7 @@ class Assembly:
             observer=PolicyReports(self._metrics),
             clock=reactor,
             in_thread=in_daemon_thread(reactor),
+            watched=lambda given: (*given.policy.files, *label_files(given.workload)),
         )
         self._budget = self._make_budget()
         self._notarizer = self._make_notarizer()
@@ -220,7 +221,7 @@ class Assembly:
         return proxy
 
     def _load_policies(self, settings: ProxySettings) -> Policies:
-        return load_policies(settings.policy, settings.trustDomain)
+        return load_policies(settings.policy, settings.trustDomain, lambda: read_labels(settings.workload))
 
     def _apply_policies(self, policies: Policies) -> None:
         if self._proxy is not None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import socket
 import stat
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from svc.errors import SvcError
-from svc.notary.facts import FACT_FILES, WorkloadFacts
+from svc.notary.facts import FACT_FILES, WorkloadFacts, parse_downward_map
 from svc.proxy.config import WorkloadSettings
 
 #: Octets; the limit of characters is in :mod:`svc.notary.facts`.
@@ -38,10 +39,28 @@ def read_facts(settings: WorkloadSettings) -> WorkloadFacts:
     return WorkloadFacts.from_files(_files(Path(settings.podInfo)), host_name=host_name, allow=settings.allowed)
 
 
-def _files(folder: Path) -> dict[str, str]:
+def read_labels(settings: WorkloadSettings) -> Mapping[str, str] | None:
+    """
+    Read all labels of the pod, by which policies select it; None where they are not known.
+
+    Raises:
+        PodInfoUnreadable, FactsInvalid: they cannot be read.
+    """
+    if settings.podInfo is None:
+        return settings.labels or None
+    text = _files(Path(settings.podInfo), ("labels",)).get("labels")
+    return None if text is None else parse_downward_map(text, name="labels")
+
+
+def label_files(settings: WorkloadSettings) -> tuple[str, ...]:
+    """The files that :func:`read_labels` reads."""
+    return () if settings.podInfo is None else (f"{settings.podInfo}/labels",)
+
+
+def _files(folder: Path, names: Sequence[str] = FACT_FILES) -> dict[str, str]:
     for _reading in range(_MAX_READINGS):
         version = _version(folder)
-        found = _read(folder)
+        found = _read(folder, names)
         if version == _version(folder):
             return found
     raise PodInfoUnreadable(path=folder, what="it changes during each reading")
@@ -54,7 +73,7 @@ def _version(folder: Path) -> str | None:
         return None
 
 
-def _read(folder: Path) -> dict[str, str]:
+def _read(folder: Path, names: Sequence[str]) -> dict[str, str]:
     try:
         present = stat.S_ISDIR(folder.stat().st_mode)
     except FileNotFoundError:
@@ -64,7 +83,7 @@ def _read(folder: Path) -> dict[str, str]:
     if not present:
         raise PodInfoUnreadable(path=folder, what="there is no such folder")
     found: dict[str, str] = {}
-    for name in FACT_FILES:
+    for name in names:
         path = folder / name
         try:
             with path.open("rb") as file:

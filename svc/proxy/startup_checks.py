@@ -13,7 +13,7 @@ from functools import partial
 from svc.policyfiles.settings import load_policies
 from svc.process.checking import Check, check_port, check_service
 from svc.proxy.config import NotarySettings, ProxySettings
-from svc.proxy.facts import read_facts
+from svc.proxy.facts import read_facts, read_labels
 from svc.proxy.stores import check_store, store_name
 from svc.workload.pqfile import pq_bundle_path, read_pq_bundles
 
@@ -22,7 +22,8 @@ def opened(settings: ProxySettings) -> Iterator[Check]:
     """List it."""
     if settings.policy.files:
         what = f"policy files {', '.join(settings.policy.files)}"
-        yield Check(what, partial(load_policies, settings.policy, settings.trustDomain))
+        labels = partial(read_labels, settings.workload)
+        yield Check(what, partial(load_policies, settings.policy, settings.trustDomain, labels))
     for key, address in (("metricsAddr", settings.metricsAddr), ("adminAddr", settings.adminAddr)):
         if address is not None:
             yield check_port(key, settings.key_text(key), address)

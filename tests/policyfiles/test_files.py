@@ -184,7 +184,7 @@ class RefusedTests(FilesCase):
             (policy.replace("authorization:", denying), "notarization in rules of the action Allow only"),
             (policy.replace("- to", "- name: readers\n        to"), "'readers' appears twice"),
             (policy.replace(both, "minimum: signRequest, maximum: workload"), "not above"),
-            (policy.replace("spec:", "spec:\n  podSelector: {}"), "podSelector"),
+            (policy.replace("spec:", "spec:\n  namespaceSelector: {}"), "namespaceSelector"),
             (target(policy, "mqttTopics: [a], hosts: [h.org]"), "hosts, methods and paths of HTTP in another entry"),
             (target(policy, "mqttActions: [Publish], notPaths: [/a]"), "rules[1].to[0]: a mapping: expected hosts"),
             (target(policy, "mqttTopics: [a], mqttActions: [Connect]"), "the action Connect in another entry"),

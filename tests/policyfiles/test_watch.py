@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred, ensureDeferred, execute
 from twisted.internet.task import Clock
 
+from svc.errors import SvcError
 from svc.policyfiles.settings import Policies, load_policies
 from svc.policyfiles.watch import CHECK_EVERY, PolicyWatch
 from svc.proxy.config import ProxySettings
@@ -178,3 +179,48 @@ class WatchTests(LogTestCase):
         """A stopped watch looks no more."""
         self.watch.stopService()
         self.assertEqual([], self.clock.getDelayedCalls())
+
+    def offer(self, name: str) -> Deferred[None]:
+        """Offer one policy of another origin."""
+        path = Path(self.folder, "offered")
+        path.write_text(POLICY.replace("NAME", name))
+        section = {"files": (str(path),)}
+
+        def read(given: ProxySettings) -> Policies:
+            return load_policies(given.policy.model_copy(update=section), given.trustDomain)
+
+        return ensureDeferred(self.watch.offer(read))
+
+    def test_offer(self) -> None:
+        """What is offered takes the place of the files, also for a new configuration; files then change nothing."""
+        self.successResultOf(self.offer("offered"))
+        self.assertEqual(["offered"], self.look())
+        self.assertEqual(([self.watch.current], 1.0), (self.applied, self.counted("success")))
+        self.write("second")
+        self.assertEqual(["offered"], self.look(3))
+        narrower = self.with_pattern(default="allow")
+        loaded = self.successResultOf(ensureDeferred(self.watch.load(narrower)))
+        self.assertTrue(self.watch.take(narrower, loaded))
+        self.assertEqual(["offered"], self.look(3))
+        self.successResultOf(self.offer("offered"))
+        self.assertEqual(1, len(self.applied))
+
+    def test_refused_offer(self) -> None:
+        """An offer that is not valid changes nothing, and the files stay; it is logged once for each reason."""
+        for _ in range(2):
+            self.failureResultOf(self.offer("Not A Name"), SvcError)
+        self.assertEqual((2.0, 1), (self.counted("error"), len(self.of(Event.POLICY_REJECTED))))
+        self.write("second")
+        self.assertEqual(["second"], self.look(3))
+
+    def test_look_meanwhile(self) -> None:
+        """A look at the files that began before an offer does not undo it."""
+        self.write("second")
+        self.look()
+        self.held = []
+        self.look()
+        done, work = self.held.pop()
+        self.held = None
+        self.successResultOf(self.offer("offered"))
+        done.callback(work())
+        self.assertEqual(["offered"], self.look(3))

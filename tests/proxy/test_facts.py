@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.notary.facts import FactsInvalid
 from svc.proxy import facts as module
 from svc.proxy.config import ProxySettings, WorkloadSettings
-from svc.proxy.facts import PodInfoUnreadable, read_facts
+from svc.proxy.facts import PodInfoUnreadable, label_files, read_facts, read_labels
 from svc.settings import ConfigInvalid, parse
 
 LISTENERS = 'listeners: [{name: w, protocol: http, direction: inbound, listen: ":1", upstream: "a:1"}]'
@@ -143,8 +144,8 @@ class FolderTests(SynchronousTestCase):
             (self.folder / name).symlink_to(f"..data/{name}")
         read = module._read
 
-        def replaced_meanwhile(folder: Path) -> dict[str, str]:
-            found = read(folder)
+        def replaced_meanwhile(folder: Path, names: Sequence[str]) -> dict[str, str]:
+            found = read(folder, names)
             if not (folder / "..new-version").exists():
                 self.replace_version("new-version")
             return found
@@ -187,3 +188,14 @@ class FolderTests(SynchronousTestCase):
         (self.folder / "containers").write_text("{}")
         error = self.assertRaises(FactsInvalid, read_facts, self.settings)
         self.assertEqual(error.evidence["name"], "containers")
+
+    def test_labels(self) -> None:
+        """All labels are read for the selection of policies, whatever a statement may contain; or they are unknown."""
+        self.assertIsNone(read_labels(self.settings))
+        (self.folder / "labels").write_text('app="api"\nteam="a\\"b"\n')
+        self.assertEqual({"app": "api", "team": 'a"b'}, read_labels(self.settings))
+        self.assertEqual((f"{self.settings.podInfo}/labels",), label_files(self.settings))
+        (self.folder / "labels").write_text("app")
+        self.assertRaises(FactsInvalid, read_labels, self.settings)
+        self.assertEqual({"app": "web"}, read_labels(WorkloadSettings(labels={"app": "web"})))
+        self.assertEqual((None, ()), (read_labels(WorkloadSettings()), label_files(WorkloadSettings())))

@@ -64,7 +64,9 @@ class PolicySources:
             kinds: Mapping[str, type[Any]] = {**KINDS, "SvcPolicyTest": CasesDocument}
             documents, digest = read_documents(paths, kinds)
             files = [each for each in documents if isinstance(each[1], PolicyDocument | DenyListDocument)]
-            policies = policies_of(configured.policy, configured.trustDomain, policy_files(files, paths, digest))
+            policies = policies_of(
+                configured.policy, configured.trustDomain, policy_files(files, paths, digest, select=False)
+            )
         except ConfigInvalid as error:
             raise CommandFailed(error, remarks=tuple(str(each) for each in error.problems[1:])) from error
         tables = [document for _path, document in documents if isinstance(document, CasesDocument)]
