@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from docs.generator import reasons
 from docs.generator.configuration import FILES
@@ -19,6 +20,7 @@ from svc.cli.curl import command as curl
 from svc.cli.globals import GLOBAL_FLAGS
 from svc.cli.policy import command as policy
 from svc.cli.receipts import command as receipts
+from svc.cli.root import COMMANDS
 from svc.cli.status import command as status
 from svc.notary import errors
 from svc.notary.errors import NotaryError
@@ -152,6 +154,34 @@ class CommandLineTests(SynchronousTestCase):
         self.assertGreater(len(flags), 30)
         self.assertEqual(set(), {name for name in flags if name not in named} - {"--output"})
         self.assertEqual(set(), {name for name in named if name.startswith("--")} - flags - others)
+
+
+class AbsentTests(SynchronousTestCase):
+    """What the pages call not there yet."""
+
+    def test_it_is_not_there(self) -> None:
+        """No command that exists, nothing of MQTT, and no page but these two says it."""
+        absent = {
+            page.name: found
+            for page in PAGES
+            if (found := re.findall(r"not there yet\b\s*[^\n]*", page.read_text(), re.IGNORECASE))
+        }
+        self.assertEqual({"README.md", "cli.md"}, set(absent))
+        self.assertNotIn("mqtt", str(absent).lower())
+        named = set(re.findall(r"`(.+?)`", absent["cli.md"][0]))
+        self.assertTrue(named)
+        self.assertEqual(set(), named & set(COMMANDS))
+
+
+class IgnoredTests(SynchronousTestCase):
+    """Files that a run of the tests or of a daemon leaves in the work tree."""
+
+    def test_none_is_tracked(self) -> None:
+        """No file that git is told to ignore, which folders of runs, logs and caches are, is in the repository."""
+        if not (ROOT / ".git").exists():
+            raise SkipTest("no checkout of git")
+        command = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
+        self.assertEqual("", subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
 
 
 class ReasonTests(SynchronousTestCase):
