@@ -130,6 +130,8 @@ class Groups:
         self._at_close = (0, 0)
         self._round: IDelayedCall | None = None
         self._retry: IDelayedCall | None = None
+        # Whether the next task tests first if writing is possible again, however busy the thread is.
+        self._retry_due = False
         self._watch: IDelayedCall | None = None
 
     def start(self, detail: str = "") -> None:
@@ -215,14 +217,15 @@ class Groups:
     def _begin_group(self) -> None:
         if self._growing.operations:
             self._current, self._growing = self._growing, _Group()
-            self._submit(recover=False)
+            self._submit()
         operations, octets = (0, 0) if self._current is None else (len(self._current.operations), self._current.weight)
         self._room = (self._limits.operations - operations, self._limits.octets - octets)
 
-    def _submit(self, *, recover: bool) -> None:
+    def _submit(self) -> None:
         if self._thread is None:
             return
         group = self._current
+        recover, self._retry_due = self._retry_due, False
         self._working = True
         self._since = self._reactor.seconds()
         if self._watch is None:
@@ -239,6 +242,7 @@ class Groups:
             self._detail = detail
             self._observer.db_error("put", detail)
         self._degraded = result.degraded
+        self._retry_due = self._retry_due and self._degraded
         self._report_damage(result.damaged)
         group = self._current
         if group is not None and result.stored:
@@ -248,6 +252,8 @@ class Groups:
         if self._current is None:
             # First, so that the thread works while the callbacks are called.
             self._begin_group()
+        if self._retry_due and not self._working:
+            self._submit()
         self._update_accepting()
         if self._degraded:
             self._schedule_retry()
@@ -320,10 +326,9 @@ class Groups:
 
     def _try_again(self) -> None:
         self._retry = None
-        if self._working:
-            self._schedule_retry()
-        else:
-            self._submit(recover=True)
+        self._retry_due = self._degraded
+        if self._retry_due and not self._working:
+            self._submit()
 
     # On the writer's thread.
 

@@ -180,6 +180,43 @@ class TroubleTests(KeptCase):
         self.kept.settle()
         self.assertEqual(self.publisher.take(), [Acknowledgement(PUBACK, 2)])
 
+    def test_recovery_while_it_works(self) -> None:
+        """Groups that follow each other without a pause do not put the recovery off, whatever the refusal was."""
+        for code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+            self.kept.notes.troubles.clear()
+            self.fails(code)
+            Quick.times = 1
+            self.publisher.publishes("t", b"m", 1, 1)
+            self.kept.commit()
+            for number in range(10):
+                # The thread has a group whenever an attempt is due.
+                self.kept.journal.received("p", 9 + number)
+                self.kept.round()
+                self.kept.reactor.advance(1)
+                self.kept.thread.run()
+                self.kept.reactor.deliver()
+                if self.kept.journal.accepting:
+                    break
+            self.assertEqual(self.kept.notes.troubles, ["mqtt_store_unavailable", None])
+            self.kept.settle()
+            self.assertEqual(self.publisher.take(), [Acknowledgement(PUBACK, 1)])
+
+    def test_recovery_after_a_refused_group(self) -> None:
+        """An attempt that became due while a group was refused follows at once, and only one more each second."""
+        self.fails(sqlite3.SQLITE_FULL)
+        Quick.times = 1
+        self.publisher.publishes("t", b"m", 1, 1)
+        self.kept.commit()
+        self.kept.journal.received("p", 9)
+        self.kept.round()
+        self.kept.reactor.advance(1)
+        self.fails(sqlite3.SQLITE_IOERR)
+        for tasks in (1, 1, 0):
+            self.assertEqual(self.kept.thread.run(), tasks)
+            self.kept.reactor.deliver()
+        self.recovers()
+        self.assertTrue(self.kept.journal.accepting)
+
     def test_damage(self) -> None:
         """A database that is found damaged accepts nothing; the next start checks it completely."""
         self.fails(sqlite3.SQLITE_CORRUPT)
