@@ -326,15 +326,15 @@ class TlsProtocol(TLSMemoryBIOProtocol):
         if self.connected:
             self.transport.loseConnection()
 
-    def break_off(self) -> None:
+    def abortConnection(self) -> None:
         """
-        Abort without close_notify, which ``abortConnection`` sends: the peer must not take a part of the stream for the
-        whole (RFC 8446, 6.1).
+        Drop the connection, with TCP reset and without close_notify, which Twisted sends here: the peer must not take a
+        part of the stream for the whole (RFC 8446, 6.1).
         """
         connection = self._tlsConnection
         if connection is not None:
             connection.set_shutdown(connection.get_shutdown() | SSL.SENT_SHUTDOWN)
-        self.abortConnection()
+        super().abortConnection()
 
     def _tlsShutdownFinished(self, reason: Failure | None) -> None:
         if reason is not None and reason.check(SSL.Error) is not None and not is_truncation(_value(reason)):

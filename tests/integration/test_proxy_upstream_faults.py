@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -183,6 +184,22 @@ class ResetTests(_Case):
             for what in ("reset_after_head", "reset_in_body", "reset_in_endless"):
                 with self.assertRaises(Ended, msg=f"{way} {what}"):
                     self.ask(way, what)
+
+    def test_no_framing(self) -> None:
+        """A client of HTTP/1.0, whose answer ends with the connection, gets a reset: no close_notify and no FIN."""
+        for way in WAYS:
+            fields = SIGNED if way == "signed" else ""
+            for what in ("reset_in_endless", "reset_in_chunk"):
+                with self.connect(way) as connection:
+                    connection.send(f"GET /{what} HTTP/1.0\r\nHost: test\r\n{fields}\r\n".encode())
+                    if isinstance(connection.socket, ssl.SSLSocket):
+                        # The standard library takes the end of TCP for the end of the stream unless told otherwise.
+                        connection.socket.suppress_ragged_eofs = False
+                    got = b""
+                    with self.assertRaises((ConnectionResetError, ssl.SSLEOFError), msg=f"{way} {what}"):
+                        while data := connection.socket.recv(4096):
+                            got += data
+                    self.assertIn(got.partition(b"\r\n\r\n")[2], (b"", b"half."))
 
     def test_kept_connection(self) -> None:
         """One that ends when it is used again costs a GET nothing; anything else is 502 and never sent twice."""

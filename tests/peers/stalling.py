@@ -204,6 +204,10 @@ class _Visit:
         """Reset in a body that the end of the connection would end."""
         self._drop(_OK + b"\r\nhalf.")
 
+    def do_reset_in_chunk(self) -> None:
+        """Reset between two chunks."""
+        self._drop(_CHUNKED + b"5\r\nhalf.\r\n")
+
     def do_close(self) -> None:
         """Close without an answer."""
 

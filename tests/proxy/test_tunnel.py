@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from twisted.internet.error import ConnectionDone
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IPushProducer
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -148,7 +148,7 @@ class TunnelTests(SynchronousTestCase):
     def test_client_ends(self) -> None:
         """When the client closes, the application gets the remaining octets and an orderly close."""
         self.start(b"", b"last")
-        self.tunnel.client_gone()
+        self.tunnel.client_gone(complete=True)
         self.assertEqual(self.application.take(), b"last")
         self.assertTrue(self.application.disconnecting)
         self.assertFalse(self.application.aborted)
@@ -159,10 +159,30 @@ class TunnelTests(SynchronousTestCase):
         self.assertEqual(self.client.take(), b"")
         self.assertFalse(self.client.disconnecting)
 
+    def test_client_breaks_off(self) -> None:
+        """When the client breaks off, so does the connection to the application."""
+        self.start(b"", b"part")
+        self.tunnel.client_gone(complete=False)
+        self.assertTrue(self.application.aborted)
+        self.assertFalse(self.application.disconnecting)
+
+    def test_application_breaks_off(self) -> None:
+        """When the application breaks off, so does the client's connection, also before the tunnel begins."""
+        for begun in (True, False):
+            self.setUp()
+            self.upstream.dataReceived(SWITCH + b"part")
+            if begun:
+                self.tunnel.start(b"")
+            self.upstream.connectionLost(Failure(ConnectionLost()))
+            if not begun:
+                self.tunnel.start(b"")
+            self.assertEqual((self.client.take(), self.client.aborted), (b"part", True))
+            self.assertFalse(self.client.disconnecting)
+
     def test_client_ends_while_the_application_is_slow(self) -> None:
         """An application that never reads is aborted after a time limit."""
         self.start(b"", b"last")
-        self.tunnel.client_gone()
+        self.tunnel.client_gone(complete=True)
         self.pool.sweep(9.5)
         self.assertFalse(self.application.aborted)
         self.pool.sweep(10.0)
@@ -172,8 +192,8 @@ class TunnelTests(SynchronousTestCase):
         """When both sides close, the second close has no effect."""
         self.start()
         self.upstream_ends()
-        self.tunnel.client_gone()
-        self.tunnel.client_gone()
+        self.tunnel.client_gone(complete=True)
+        self.tunnel.client_gone(complete=True)
         self.assertFalse(self.application.disconnecting)
         self.tunnel.pauseProducing()
         self.tunnel.resumeProducing()

@@ -81,15 +81,15 @@ class RecordingTunnel:
 
     def __init__(self) -> None:
         self.data = b""
-        self.gone = 0
+        self.gone: list[bool] = []
 
     def from_upstream(self, data: bytes) -> None:
         """Record the octets."""
         self.data += data
 
-    def upstream_gone(self) -> None:
+    def upstream_gone(self, *, complete: bool) -> None:
         """Record the call."""
-        self.gone += 1
+        self.gone.append(complete)
 
 
 @implementer(IStreamClientEndpoint)
@@ -594,7 +594,7 @@ class ConnectionTests(UpstreamTestCase):
         connection.dataReceived(b"two")
         self.assertEqual(end.data, b"two")
         self.lose(connection)
-        self.assertEqual((end.gone, user.lost), (1, []))
+        self.assertEqual((end.gone, user.lost), ([True], []))
 
     @given(
         st.lists(

@@ -171,16 +171,16 @@ class ClosingTestsMixin:
         pair.server.readConnectionLost()
         ended[0].trap(ConnectionDone)
 
-    def test_break_off(self) -> None:
+    def test_abort(self) -> None:
         """It sends no close_notify: the peer sees a truncated stream."""
         pair = self.pair()
         pair.server_app.transport.write(b"part")
         written = pair.server_wire.buffer
-        pair.server_app.transport.break_off()
+        pair.server_app.transport.abortConnection()
         self.assertEqual((pair.server_wire.aborted, pair.server_wire.buffer), (True, written))
         pair.pump()
         pair.client_app.lost.trap(ConnectionLost)
-        pair.server_app.transport.break_off()
+        pair.server_app.transport.abortConnection()
 
     def test_half_close_of_the_peer_without_support(self) -> None:
         """A protocol without half-close is ended by the peer's close_notify, as by a full close."""

@@ -194,7 +194,7 @@ class ClientConnection:
         if exchange is not None:
             exchange.client_lost()
         if tunnel is not None:
-            tunnel.client_gone()
+            tunnel.client_gone(complete=reason.check(ConnectionDone) is not None)
             if self._upgraded is not None:
                 self._upgraded.tunnel_ended(tunnel.from_client_octets, tunnel.from_upstream_octets)
 

@@ -1,7 +1,8 @@
 """
 Two connections joined after a granted upgrade: octets pass both ways, with back-pressure.
 
-The protocol is opaque. When one side ends, what it sent is delivered and the other side is closed.
+The protocol is opaque. When one side ends, what it sent is delivered and the other side is closed; one that breaks off
+breaks off the other side, so that neither can take a part for the whole.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Tunnel:
         if from_upstream:
             self.from_upstream(from_upstream)
         if self._upstream.dead:
-            self.upstream_gone()
+            self.upstream_gone(complete=self._upstream.complete)
             return
         self._upstream.transport.registerProducer(self, True)
         if from_client:
@@ -61,29 +62,36 @@ class Tunnel:
             self._upstream.write(data)
 
     def from_upstream(self, data: bytes) -> None:
-        """See :class:`svc.proxy.http.upstream.TunnelEnd`."""
+        """Pass octets on to the client."""
         if self._client_open:
             self._moved(0)
             self.from_upstream_octets += len(data)
             self._client.write(data)
 
-    def upstream_gone(self) -> None:
-        """See :class:`svc.proxy.http.upstream.TunnelEnd`."""
+    def upstream_gone(self, *, complete: bool) -> None:
+        """The application's connection ended; ``complete`` where it ended in order."""
         self._upstream_open = False
-        if self._client_open:
+        if not self._client_open:
+            return
+        if not complete:
+            self._client.abortConnection()
+        else:
             # A paused client would not see that the connection is closed.
             self._client.resumeProducing()
             self._client.unregisterProducer()
             self._client.loseConnection()
 
-    def client_gone(self) -> None:
-        """The client's connection ended."""
+    def client_gone(self, *, complete: bool) -> None:
+        """The client's connection ended; ``complete`` where it ended in order."""
         self._client_open = False
         if self._upstream_open:
             self._upstream_open = False
             if not self._upstream.dead:
                 self._upstream.transport.unregisterProducer()
-            self._upstream.close()
+            if complete:
+                self._upstream.close()
+            else:
+                self._upstream.abort()
 
     # The producer of the application's transport.
 

@@ -302,6 +302,8 @@ class UpstreamConnection:
         self._parser: ResponseParser | None = None
         self._tunnel: Tunnel | None = None
         self.dead = False
+        #: Whether the upstream ended it in order.
+        self.complete = False
         self.reused = False
         #: Whether a client streams a request into it.
         self.fed = False
@@ -441,6 +443,7 @@ class UpstreamConnection:
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
         """The connection ended."""
         self.dead = True
+        self.complete = reason.check(ConnectionDone) is not None
         self._pool.forget(self)
         if isinstance(reason.value, OwnSvidRefused):
             self.loss = self._pool.explained(reason.value)
@@ -449,10 +452,9 @@ class UpstreamConnection:
         exchange, parser, tunnel = self._exchange, self._parser, self._tunnel
         self._exchange = self._tunnel = None
         if exchange is not None and parser is not None:
-            clean = reason.check(ConnectionDone) is not None
-            exchange.upstream_lost(parser.feed_eof(clean=clean))
+            exchange.upstream_lost(parser.feed_eof(clean=self.complete))
         elif tunnel is not None:
-            tunnel.upstream_gone()
+            tunnel.upstream_gone(complete=self.complete)
 
     # The producer of the client's transport.
 

@@ -72,7 +72,7 @@ class RelayEnd:
     def break_off(self) -> None:
         """Drop the transport, so that its peer sees that something is missing."""
         if not self.gone and self.transport is not None:
-            getattr(self.transport, "break_off", self.transport.abortConnection)()
+            self.transport.abortConnection()
 
     def lost(self, reason: Failure) -> None:
         """The transport is closed; for subclasses."""
