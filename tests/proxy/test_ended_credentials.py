@@ -175,7 +175,7 @@ class OutboundTests(SynchronousTestCase):
             self.assertEqual({cause: 1.0}, self.counted())
 
     def test_tunnel(self) -> None:
-        """An upgraded connection is closed too, with the application's connection."""
+        """An upgraded connection is broken off too, with the application's connection."""
         self.connects(short("/ns/pay/sa/peer"), OWN)
         _client, wire = self.request(
             b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n", SWITCH
@@ -186,7 +186,7 @@ class OutboundTests(SynchronousTestCase):
         self.rig.sweep(0.5)
         self.assertTrue(mine.aborted)
         upstream.connectionLost(Failure(ConnectionAborted()))
-        self.assertTrue(wire.disconnecting)
+        self.assertTrue(wire.aborted)
         self.assertEqual({"peer_expired": 1.0}, self.counted())
 
     def test_own_credentials_that_have_ended(self) -> None:
