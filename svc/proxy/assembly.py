@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
-from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint, IStreamServerEndpoint
 from twisted.logger import Logger
@@ -36,14 +35,9 @@ from svc.policy.attributes import UNKNOWN, Attributes
 from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies, load_policies
 from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
-from svc.process.admin import OperatorPages, admin_root
 from svc.process.clock import ClockService, utc_now
-from svc.process.metrics import metrics_root
-from svc.process.monitor import Monitor
-from svc.process.pages import HttpService
 from svc.process.reauthorization import Reauthorization
-from svc.process.status import Status
-from svc.proxy.config import ListenerSettings, ProxySettings, redacted_config
+from svc.proxy.config import ListenerSettings, ProxySettings
 from svc.proxy.context import decide_again
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.facts import label_files, read_facts, read_labels
@@ -88,7 +82,6 @@ from svc.transport.endpoints import (
     MutualTlsServerEndpoint,
     PlainClientEndpoint,
     PlainServerEndpoint,
-    TransportReactor,
 )
 from svc.transport.limits import Timeouts, connection_limit, handshake_limit, waiting_limit
 from svc.wire.http1 import MessageLimits
@@ -205,14 +198,15 @@ class Assembly:
             load=self._load_settings,
             policies=self._policies,
             configure_reports=self._configure_reports,
-            servers=MultiService(),
             health=self._health,
             reports=self._reports,
             wall=utc_now,
             fatal=self._fatal,
+            origin=self._origin(),
         )
+        self._serve_pages(proxy)
         clock = ClockService(utc_now, self._reactor, self._clock_stepped)
-        for server in (*self._servers(proxy), clock, self._publishers):
+        for server in (clock, self._publishers):
             server.setServiceParent(proxy.servers)
         if self._profile is not Profile.CLASSICAL:
             watch = IssuerWatch(settings.notary.pqIssuer or "", self._reactor, self._credential_reports.issuer_reached)
@@ -238,8 +232,8 @@ class Assembly:
         if listed is not None:
             raise listed
 
-    def origin(self) -> Origin:
-        """The origin of the log records of this proxy, as far as its facts can be read."""
+    def _origin(self) -> Origin:
+        """The origin of the log records, as far as the facts of this proxy can be read."""
         workload = self._settings.workload
         try:
             facts = read_facts(workload)
@@ -356,47 +350,27 @@ class Assembly:
         current = self._rotation.current
         return [] if current is None else [(str(current.spiffe_id), current.svid.not_after)]
 
-    def _servers(self, proxy: ProxyService) -> tuple[Service, ...]:
-        settings, key = self._settings, self._settings.key_text
-        reactor: Any = TransportReactor(self._reactor)
-        monitor = Monitor(
+    def _serve_pages(self, proxy: ProxyService) -> None:
+        receipts: dict[str, Any] = {}
+        if self._stores:
+            pages = ReceiptPages(
+                self._store,
+                self._rotation,
+                profile=self._verified_profile,
+                pq_bundles=self._pq_bundles,
+                address=self._settings.adminAddr,
+                clock=self._reactor,
+                now=utc_now,
+            )
+            receipts = {"tables": pages.tables, "children": {b"receipts": ReceiptResource(pages)}}
+        proxy.serve_pages(
             "proxy",
-            self._health,
-            clock=self._reactor,
-            now=utc_now,
-            read=lambda: proxy_totals(self._metrics, self._reports, proxy.listeners.open_connections),
+            lambda: proxy_totals(self._metrics, self._reports, proxy.listeners.open_connections),
+            lambda: proxy_members(proxy, self._rotation, self._store, self._store_reports),
+            metrics=self._registry,
+            drains=True,
+            **receipts,
         )
-        pages = admin_root(
-            self._health,
-            drain=proxy.drain,
-            config=lambda: redacted_config(proxy.settings),
-            operators=self._operator_pages(proxy, monitor),
-        )
-        return (
-            monitor,
-            HttpService(settings.metricsAddr, metrics_root(self._registry), reactor=reactor, key=key("metricsAddr")),
-            HttpService(settings.adminAddr, pages, reactor=reactor, key=key("adminAddr")),
-        )
-
-    def _operator_pages(self, proxy: ProxyService, monitor: Monitor) -> OperatorPages:
-        address = self._settings.adminAddr
-
-        def status() -> Status:
-            return monitor.status(**proxy_members(proxy, self._rotation, self._store, self._store_reports))
-
-        if not self._stores:
-            return OperatorPages(status, monitor.history, address)
-        receipts = ReceiptPages(
-            self._store,
-            self._rotation,
-            profile=self._verified_profile,
-            pq_bundles=self._pq_bundles,
-            address=address,
-            clock=self._reactor,
-            now=utc_now,
-        )
-        children = {b"receipts": ReceiptResource(receipts)}
-        return OperatorPages(status, monitor.history, address, receipts.tables, children)
 
     def _current(self) -> ProxySettings:
         """The configuration in force; a reload replaces it."""

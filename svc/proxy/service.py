@@ -7,30 +7,22 @@ listeners close, exchanges finish within the drain time, records become durable,
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from twisted.application.service import MultiService, Service
-from twisted.internet.defer import Deferred, DeferredLock
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
 from twisted.internet.defer import TimeoutError as DeferredTimeout
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from svc.errors import SvcError
 from svc.policyfiles.settings import Policies
 from svc.policyfiles.watch import PolicyWatch
-from svc.process.lifecycle import (
-    FreedMemory,
-    freeze_gc,
-    return_memory,
-    stop_if_running,
-    stop_in_order,
-    when_finished,
-)
-from svc.proxy.config import ProxySettings
+from svc.process.daemon import Daemon
+from svc.process.lifecycle import FreedMemory, return_memory, stop_if_running
+from svc.proxy.config import ProxySettings, redacted_config
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.notarizer import Notarizer
@@ -42,13 +34,13 @@ from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
-from svc.telemetry.logs import emit, log_reload, log_reload_refused
+from svc.telemetry.logs import emit
+from svc.telemetry.records import Origin
 from svc.workload.source import WorkloadSource
 
 if TYPE_CHECKING:
     from svc.proxy.mqtt.forwarders import StoreAndForward
 
-SWEEP_EVERY: Final = 0.5
 _DRAIN_CHECK_EVERY: Final = 0.05
 
 
@@ -66,10 +58,11 @@ class CredentialsEnded(SvcError):
     hint = "look at the agent that serves spiffeSocketPath, at the registration entry of this workload, and at pqIssuer"
 
 
-class ProxyService(Service):
+class ProxyService(Daemon[ProxySettings]):
     """The life of one proxy."""
 
     log = Logger()
+    sweep_every = 0.5
 
     def __init__(
         self,
@@ -87,14 +80,15 @@ class ProxyService(Service):
         load: Callable[[], ProxySettings],
         policies: PolicyWatch[ProxySettings],
         configure_reports: Callable[[ProxySettings], None],
-        servers: MultiService,
         health: Health,
         reports: Reports,
         wall: Callable[[], datetime],
         fatal: Callable[[], None],
         store_reports: NotaryStoreReports,
+        origin: Origin | None = None,
     ) -> None:
-        self._reactor = reactor
+        super().__init__(settings, reactor, health, fatal, load)
+        self.origin = origin
         self._source = source
         self._store = store
         self._retention = retention
@@ -103,56 +97,19 @@ class ProxyService(Service):
         self._collector = collector
         self.stored = stored
         self.listeners = listeners
-        self.servers = servers
-        self._health = health
         self._reports = reports
-        self.settings = settings
-        self._load = load
         self._policies = policies
         self._configure_reports = configure_reports
         self._wall = wall
-        self._fatal = fatal
         self._store_reports = store_reports
         #: Decided once: what a notary needs is opened at the start.
         self._notarizes, self._stores = settings.notarizes, settings.stores
         self._freed = FreedMemory()
-        self._sweeping = LoopingCall(self._sweep)
-        self._sweeping.clock = reactor
-        self._starting: Deferred[None] | None = None
-        self._start_over = False
-        self._start_failure: Failure | None = None
-        self._start_awaited: list[Deferred[None]] = []
-        self._serving = False
-        self._draining: Deferred[None] | None = None
-        self._stopping: Deferred[None] | None = None
-        # The start and each reload, one after the other.
-        self._changing = DeferredLock()
 
-    def startService(self) -> None:
-        """Begin to start; :meth:`when_started` fires when everything runs."""
-        super().startService()
-        self._starting = self._changing.run(lambda: Deferred.fromCoroutine(self._start()))
-        self._starting.addBoth(self._start_finished).addErrback(self._start_failed)
-
-    def when_started(self) -> Deferred[None]:
-        """Fires when everything runs, or fails with the error of the start; after :meth:`startService`."""
-        waiting: Deferred[None] = Deferred()
-        self._start_awaited.append(waiting)
-        if self._start_over:
-            self._start_finished(self._start_failure)
-        return waiting
-
-    def _start_finished(self, result: Failure | None) -> Failure | None:
-        self._start_over, self._start_failure = True, result
-        awaited, self._start_awaited = self._start_awaited, []
-        for waiting in awaited:
-            waiting.callback(result)
-        return result
-
-    async def _start(self) -> None:
+    async def open(self) -> None:
+        """Open notary database, credential source, first credential set, listeners."""
         self._configure_reports(self.settings)
         self._policies.startService()
-        self.servers.startService()
         if self._stores:
             self._open_notary()
         if self.stored is not None:
@@ -171,11 +128,7 @@ class ProxyService(Service):
             return
         if self.stored is not None:
             self.stored.report_absent()
-        self._serving = True
-        self._sweeping.start(SWEEP_EVERY, now=False)
         self._check_listeners()
-        freeze_gc()
-        emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
 
     def _open_notary(self) -> None:
         self._store.init()
@@ -191,21 +144,6 @@ class ProxyService(Service):
             last = self._rotation.last_error
             raise CredentialsLate(seconds=seconds, what=last or "no answer") from error
 
-    def _start_failed(self, failure: Failure) -> None:
-        if not self.running:
-            return
-        error = failure.value
-        known = isinstance(error, SvcError)
-        emit(
-            self.log,
-            Event.PROCESS_START_FAILED,
-            detail_reason=error.reason if isinstance(error, SvcError) else None,
-            message=f"could not start: {error}",
-            detail=error.hint if isinstance(error, SvcError) else None,
-            failure=None if known else failure,
-        )
-        self._fatal()
-
     def bundles_changed(self) -> None:
         """Verify all peers by other roots from now on, those of open connections too."""
         self._credentials_changed()
@@ -213,16 +151,13 @@ class ProxyService(Service):
     def _credentials_changed(self) -> None:
         self.listeners.reauthorize()
 
-    def _sweep(self) -> None:
-        try:
-            now = self._wall()
-            self._check_credentials(now)
-            seconds = self._reactor.seconds()
-            self.listeners.sweep(seconds, now)
-            if self._freed.due(self.listeners.open_connections, seconds):
-                return_memory()
-        except Exception:  # noqa: BLE001 (an error in one connection must not end all time limits)
-            self.log.failure("checking the time limits of connections failed")
+    def sweep(self) -> None:
+        """Check the end of the credentials, and the time limits of connections."""
+        now, seconds = self._wall(), self._reactor.seconds()
+        self._check_credentials(now)
+        self.listeners.sweep(seconds, now)
+        if self._freed.due(self.listeners.open_connections, seconds):
+            return_memory()
 
     def _check_credentials(self, now: datetime) -> None:
         """Not ready with expired credentials: each connection is closed, so clients should not be sent here."""
@@ -243,7 +178,7 @@ class ProxyService(Service):
     def _check_listeners(self) -> None:
         """A reload that failed may have left a listener without its port."""
         absent = self.listeners.absent(self.settings.listeners)
-        if self._draining is not None:
+        if self.draining:
             self._health.fails("listeners", "draining", "the listeners take no connections any more")
         elif absent:
             self._health.fails("listeners", "listen_failed", f"not open: {', '.join(absent)}")
@@ -252,47 +187,42 @@ class ProxyService(Service):
 
     # -- Reload ------------------------------------------------------------------------------------------------------
 
-    def reload(self) -> Deferred[bool]:
-        """Read the configuration again and apply it, or keep the one in force; fires with whether it was applied."""
-        return self._changing.run(lambda: Deferred.fromCoroutine(self._reload()))
-
-    async def _reload(self) -> bool:
-        applied = await self._apply_configuration()
-        if self._serving:
-            self._check_listeners()
-        return applied
-
-    async def _apply_configuration(self) -> bool:
+    async def take(self, settings: ProxySettings) -> Mapping[str, str | int]:
+        """Put a configuration in force with its policies and listeners, or keep the one before."""
+        if not self.serving or self.draining:
+            raise ProxyEnding()
+        policies = await self._policies.load(settings)
+        if self.draining:
+            raise ProxyEnding()
+        self._check_opened(settings)
+        plan = plan_reload(self.settings, settings)
         try:
-            if not self._serving or self._draining is not None:
-                raise ProxyEnding()
-            settings = self._load()
-            policies = await self._policies.load(settings)
-            if self._draining is not None:
-                raise ProxyEnding()
-            if settings.notarizes and not self._notarizes:
-                keys = "listeners, to the first inbound one for HTTP, or for MQTT with records or artifacts"
-                raise RestartNeeded(keys=keys)
-            if settings.stores and not self._stores:
-                raise RestartNeeded(keys="listeners, to the first one with collectReceipts")
-            if settings.buffers and self.stored is None:
-                raise RestartNeeded(keys="listeners, to the first one with ack: middleware")
-            plan = plan_reload(self.settings, settings)
             await self.listeners.apply(plan, self.settings, settings)
-        except SvcError as error:
-            log_reload_refused(self.log, error)
-            return False
-        except Exception:  # noqa: BLE001 (the configuration in force stays, and the reason is logged)
-            log_reload(self.log, Event.CONFIG_REJECTED, failure=Failure())
-            return False
-        self.settings = settings
+            self.settings = settings
+        finally:
+            self._check_listeners()
         self._configure_reports(settings)
         if self._policies.take(settings, policies):
             self.apply_policies(policies)
-        attributes = {"changed": ", ".join(plan.changed), "kept": len(plan.keep)}
-        attributes |= {"closed": len(plan.close), "opened": len(plan.open)}
-        log_reload(self.log, Event.CONFIG_LOADED, attributes=attributes)
-        return True
+        return {
+            "changed": ", ".join(plan.changed),
+            "kept": len(plan.keep),
+            "closed": len(plan.close),
+            "opened": len(plan.open),
+        }
+
+    def _check_opened(self, settings: ProxySettings) -> None:
+        """Refuse what needs something that is opened at the start alone."""
+        for needed, opened, first in (
+            (settings.notarizes, self._notarizes, "inbound one for HTTP, or for MQTT with records or artifacts"),
+            (settings.stores, self._stores, "one with collectReceipts"),
+            (settings.buffers, self.stored is not None, "one with ack: middleware"),
+        ):
+            if needed and not opened:
+                raise RestartNeeded(keys=f"listeners, to the first {first}")
+
+    def shown_settings(self) -> Mapping[str, object]:
+        return redacted_config(self.settings)
 
     def apply_policies(self, policies: Policies) -> None:
         """Decide by other policies from now on, also on the connections that are open."""
@@ -301,16 +231,9 @@ class ProxyService(Service):
 
     # -- The end -----------------------------------------------------------------------------------------------------
 
-    def drain(self) -> Deferred[None]:
-        """Accept no new connections; fires when nothing is open any more or the drain time is over."""
-        if self._draining is None:
-            self._health.drain()
-            emit(self.log, Event.DRAIN_STARTED, attributes={"connections": self.listeners.open_connections})
-            self._draining = Deferred.fromCoroutine(self._drain())
-            self._draining.addErrback(self._not_ended)
-        return when_finished(self._draining)
-
-    async def _drain(self) -> None:
+    async def finish(self) -> None:
+        """Accept no new connections; return when nothing is open any more or the drain time is over."""
+        emit(self.log, Event.DRAIN_STARTED, attributes={"connections": self.listeners.open_connections})
         self._health.fails("listeners", "draining", "the listeners take no connections any more")
         await self.listeners.stop_accepting()
         until = self._reactor.seconds() + self.settings.drainTimeout
@@ -332,20 +255,9 @@ class ProxyService(Service):
     def _records_in_flight(self) -> int:
         return self._notarizer.in_flight + self._collector.in_flight
 
-    def stopService(self) -> Deferred[None]:
-        """End in order. Fires when the database is closed."""
-        super().stopService()
-        if self._stopping is None:
-            self._stopping = Deferred.fromCoroutine(self._stop())
-        return when_finished(self._stopping)
-
-    async def _stop(self) -> None:
-        self._serving = False
-        if self._starting is not None:
-            self._starting.cancel()
-        steps: tuple[Callable[[], object], ...] = (
-            self.drain,
-            self._stop_sweeping,
+    def closing(self) -> Iterable[Callable[[], object]]:
+        """Credentials, retention, databases."""
+        return (
             lambda: stop_if_running(self._policies),
             lambda: stop_if_running(self._rotation),
             lambda: stop_if_running(self._source),
@@ -353,11 +265,7 @@ class ProxyService(Service):
             lambda: Deferred.fromCoroutine(self._close_buffer()),
             lambda: Deferred.fromCoroutine(self._close_store()),
             self._reports.close,
-            lambda: stop_if_running(self.servers),
         )
-        # The database is closed even where an earlier part cannot end.
-        await stop_in_order(steps, self._not_ended)
-        emit(self.log, Event.PROCESS_STOPPED)
 
     async def _close_store(self) -> None:
         self._store_reports.closing()
@@ -376,10 +284,3 @@ class ProxyService(Service):
             except JournalStuck:
                 # It is reported. What was acknowledged is durable, but the end was not in order.
                 self._fatal()
-
-    def _stop_sweeping(self) -> None:
-        if self._sweeping.running:
-            self._sweeping.stop()
-
-    def _not_ended(self, failure: Failure) -> None:
-        self.log.failure("a part of the proxy did not end in order", failure)

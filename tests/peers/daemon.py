@@ -59,6 +59,7 @@ class RunningDaemon:
 
     Attributes:
         config: its configuration; a key whose value is None is left out.
+        variables: what its environment has beside ours.
         executed: whether an interpreter is executed and not forked, so that limits and filters of system calls are
             inherited from the test.
     """
@@ -80,6 +81,7 @@ class RunningDaemon:
         self.process: subprocess.Popen[bytes] | forked.ForkedProcess | None = None
         self._log_begins = 0
         self.config: dict[str, Any] = {}
+        self.variables: dict[str, str] = {}
 
     def is_ready(self) -> bool:
         """Whether it serves."""
@@ -113,7 +115,7 @@ class RunningDaemon:
                 self.process = subprocess.Popen(
                     self.command(),
                     cwd=self.folder,
-                    env=environment(),
+                    env={**environment(), **self.variables},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=errors,
@@ -125,7 +127,7 @@ class RunningDaemon:
                 cwd=self.folder,
                 out=self.log_path,
                 err=self.error_path,
-                environment=environment(),
+                environment={**environment(), **self.variables},
                 step=step,
             )
         return self

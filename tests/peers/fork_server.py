@@ -93,14 +93,14 @@ def _run_proxy(config: str, stopper: Stopper) -> None:
     from twisted.application import app
     from twisted.application.service import Application
 
+    from svc.process.daemon import daemon_tree
     from svc.proxy import tap
-    from svc.proxy.assembly import Assembly
 
     options = tap.Options()
     options.parent = {"nodaemon": True}
     options.parseOptions(["--config", config])
     application = Application("svc-proxy")
-    tap.service_tree(options, partial(Assembly, released=stopper)).setServiceParent(application)
+    daemon_tree(options, "proxy", partial(tap.proxy, released=stopper)).setServiceParent(application)
     app.AppLogger({}).start(application)
     app.startApplication(application, False)
     from twisted.internet import reactor

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
-from twisted.application.service import MultiService, Service
+from twisted.application.service import Service
 from twisted.internet.defer import Deferred, execute, fail, succeed
 from twisted.internet.error import CannotListenError, ConnectionDone
 from twisted.internet.task import Clock
@@ -178,8 +178,6 @@ class ServiceTestCase(LogTestCase):
 
     def make(self, settings: ProxySettings) -> ProxyService:
         """Create the proxy under test."""
-        servers = MultiService()
-        self.pages.setServiceParent(servers)
         budget = RecordBudget(Allowance(10, 10), Allowance(2**30, 2**40), self.clock.seconds)
         self.collector = ReceiptCollector(self.store, database="notary.db", budget=budget)
         self.notarizer = Notarizer(
@@ -209,7 +207,7 @@ class ServiceTestCase(LogTestCase):
             clock=self.clock,
             in_thread=at_once,
         )
-        return ProxyService(
+        proxy = ProxyService(
             reactor=self.clock,
             source=cast(WorkloadSource, self.source),
             store=self.store,
@@ -223,13 +221,14 @@ class ServiceTestCase(LogTestCase):
             load=self.load,
             policies=policies,
             configure_reports=self.announced.append,
-            servers=servers,
             health=self.health,
             reports=Reports(ProxyMetrics(CollectorRegistry()), self.clock),
             wall=self.wall,
             fatal=self.has_failed,
             store_reports=cast(NotaryStoreReports, RecordingStoreReports(self.journal)),
         )
+        self.pages.setServiceParent(proxy.servers)
+        return proxy
 
     def wall(self) -> datetime:
         """Return the wall clock time, derived from the test's clock."""

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from twisted.application.service import ServiceMaker
+from svc.process.plugin import DaemonMaker
 
-svc_proxy = ServiceMaker(
+svc_proxy = DaemonMaker(
     "svc proxy",
     "svc.proxy.tap",
     "Proves with SPIFFE identities which workload answered and signs receipts.",
     "svc-proxy",
 )
-svc_authority = ServiceMaker(
+svc_authority = DaemonMaker(
     "svc authority",
     "svc.authority.tap",
     "An ephemeral SPIFFE trust domain for one machine, and an issuer of post-quantum leaves.",
     "svc-authority",
 )
-svc_broker = ServiceMaker(
+svc_broker = DaemonMaker(
     "svc broker",
     "svc.broker.tap",
     "An embedded MQTT broker with access by SPIFFE identity.",
