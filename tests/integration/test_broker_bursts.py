@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -38,13 +39,25 @@ class Client:
         name: its identifier.
         version: which MQTT it uses.
         topic: what it subscribes to with QoS 2; nothing where it is empty.
+        buffered: what it has published before it connects.
+        tls: for its connections.
 
     Attributes:
         refused: reason codes of messages that the broker did not accept.
         came: how often each payload came.
     """
 
-    def __init__(self, stack: ExitStack, port: int, name: str, version: int, topic: str = "") -> None:
+    def __init__(
+        self,
+        stack: ExitStack,
+        port: int,
+        name: str,
+        version: int,
+        topic: str = "",
+        *,
+        buffered: Sequence[tuple[str, bytes, int]] = (),
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.acknowledged = 0
         self.connected = 0
         self.subscribed = False
@@ -59,6 +72,11 @@ class Client:
         self.client.on_subscribe = lambda *_arguments: setattr(self, "subscribed", True)
         self.client.on_publish = self._on_publish
         self.client.on_message = lambda _client, _data, message: self.came.update([message.payload])
+        if tls is not None:
+            self.client.tls_set_context(tls)
+            self.client.tls_insecure_set(True)
+        for each in buffered:
+            self.client.publish(*each)
         more: dict[str, Any] = {}
         if v5:
             properties = Properties(PacketTypes.CONNECT)

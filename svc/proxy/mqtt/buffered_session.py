@@ -259,7 +259,7 @@ class BufferedMqttSession:
                 recorder = self._recorder(self._version, packet.client_id)
                 self._receive_maximum = min(self._receive_maximum, recorder.limit)
                 self._records = RecordedMessages(
-                    recorder, self._version, self._ends.write_client, self._recorded, self._record_failed
+                    recorder, self._receive_maximum, self._ends.write_client, self._recorded, self._record_failed
                 )
             self._forwarder.client_connected(packet)
 

@@ -2,6 +2,9 @@
 The messages of one session that are recorded, and their acknowledgements, which wait for that.
 
 PUBACK and PUBREC are sent in the order of the broker, each type by itself, each when it and all before it are recorded.
+
+A client of either version is not read while as many messages wait as its Receive Maximum is. It is closed neither for
+more, nor for what it has not released, up to :data:`MAX_IN_USE` (docs/decisions/0039-admission-and-back-pressure.md).
 """
 
 from __future__ import annotations
@@ -23,15 +26,15 @@ from svc.wire.mqtt import (
     Publish,
     ReasonCode,
     ReceiveMaximumExceeded,
-    Version,
 )
 
 #: Encodes a response with the identifier of a receipt, or without one.
 Encode = Callable[[str | None], bytes]
 #: PUBLISH with DUP under one packet identifier that the broker has not acknowledged.
 _MAX_REPETITIONS: Final = 4
-#: Messages whose packet identifiers may be in use at once, some 200 octets each: PUBREL may never come.
-MAX_IN_USE: Final = 4096
+#: Messages whose packet identifiers may be in use at once, some 200 octets each: PUBREL may never come. It may also
+#: come behind all that a client had buffered, which is many more messages than wait for PUBREC at a time.
+MAX_IN_USE: Final = 16_384
 _ACKNOWLEDGED_QOS: Final = {PacketType.PUBACK: 1, PacketType.PUBREC: 2}
 
 
@@ -41,6 +44,7 @@ class RecordedMessages:
 
     Args:
         recorder: records them.
+        limit: messages of the client that may wait: for PUBACK or PUBREC, or with QoS 0 for their record.
         release: sends octets to the client.
         written: called when a message is recorded, after which there may be room.
         failed: called when a record could not be made.
@@ -49,14 +53,13 @@ class RecordedMessages:
     def __init__(
         self,
         recorder: PublishRecorder,
-        version: Version,
+        limit: int,
         release: Callable[[bytes], None],
         written: Callable[[], None],
         failed: Callable[[], None],
     ) -> None:
         self._recorder: Final = recorder
-        #: Its Receive Maximum bounds what a client of MQTT 5.0 sends without acknowledgement.
-        self._bounds_released: Final = version is Version.V311
+        self._limit: Final = limit
         self._release = release
         self._written = written
         self._failed = failed
@@ -68,7 +71,7 @@ class RecordedMessages:
         #: With QoS 0, not sent yet.
         self._unsent: list[PublishExchange] = []
         #: Messages with QoS 0 whose records are not durable; those with QoS 1 and 2 that are not acknowledged.
-        self._unacknowledged = self._unreleased = 0
+        self._unrecorded = self._unacknowledged = 0
         #: Each entry holds the octets once they may be sent.
         self._waiting: dict[PacketType, deque[list[bytes]]] = {
             PacketType.PUBACK: deque(),
@@ -83,17 +86,22 @@ class RecordedMessages:
 
     @property
     def full(self) -> bool:
-        """Whether so many messages are being recorded that no other one is read."""
-        return self._load >= self._recorder.limit
+        """Whether so many messages wait that no other one is read."""
+        return self._load >= self._limit or (self._used_up and self._load > 0)
 
     @property
     def has_room(self) -> bool:
         """Whether messages are read again."""
-        return self._load <= self._recorder.limit // 2
+        return self._load <= (0 if self._used_up else self._limit // 2)
 
     @property
     def _load(self) -> int:
-        return self._unacknowledged + len(self._unsent) + (self._unreleased if self._bounds_released else 0)
+        return self._unrecorded + len(self._unsent) + self._unacknowledged
+
+    @property
+    def _used_up(self) -> bool:
+        """Whether a further message ends the connection, behind the acknowledgements that its client is owed."""
+        return len(self._in_use) >= MAX_IN_USE
 
     @property
     def may_repeat(self) -> bool:
@@ -130,7 +138,6 @@ class RecordedMessages:
                 return
             if packet.qos:
                 self._expect(packet, result)
-                self._unreleased += 1
             else:
                 self._unsent.append(result)
             done(None)
@@ -145,16 +152,17 @@ class RecordedMessages:
     def _expect(self, packet: Publish, exchange: PublishExchange | None) -> None:
         self._expected.setdefault(packet.packet_id, []).append(exchange)
         self._in_use[packet.packet_id] = _digest(packet)
+        self._unacknowledged += 1
 
     def sent(self) -> None:
         """Record the messages with QoS 0, which have been sent."""
         exchanges, self._unsent = self._unsent, []
-        self._unacknowledged += len(exchanges)
+        self._unrecorded += len(exchanges)
         for each in exchanges:
-            self._recorder.complete(each, None, AckedBy.UPSTREAM, self._unacknowledged_recorded)
+            self._recorder.complete(each, None, AckedBy.UPSTREAM, self._sent_recorded)
 
-    def _unacknowledged_recorded(self, result: object) -> None:
-        self._unacknowledged -= 1
+    def _sent_recorded(self, result: object) -> None:
+        self._unrecorded -= 1
         if self._recorded(result):
             self._written()
 
@@ -165,7 +173,7 @@ class RecordedMessages:
             return
         expected = self._expected[packet.packet_id]
         exchange = expected.pop()
-        self._unreleased -= 1
+        self._unacknowledged -= 1
         if not expected:
             del self._expected[packet.packet_id], self._in_use[packet.packet_id]
             if exchange is not None:
@@ -182,6 +190,7 @@ class RecordedMessages:
         """Record a message with its PUBACK or PUBREC, then send that; unless it is known not to be ``recorded``."""
         expected = self._expected.get(packet.packet_id) if recorded else None
         # Without any it is of a message that an earlier connection sent.
+        counted = bool(expected)
         exchange = expected.pop(0) if expected else None
         if recorded and not expected:
             self._expected.pop(packet.packet_id, None)
@@ -194,8 +203,7 @@ class RecordedMessages:
         waiting.append(entry)
 
         def done(result: object) -> None:
-            if exchange is not None:
-                self._unreleased -= 1
+            self._unacknowledged -= counted
             if self._recorded(result):
                 entry.append(encode(result if isinstance(result, str) else None))
                 self._send(waiting)

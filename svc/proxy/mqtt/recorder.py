@@ -42,7 +42,7 @@ from svc.proxy.http.reporter import MessageSummary, Reporter
 from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.records import StoredReceipt
 from svc.strictjson import JsonRefused, loads_object
-from svc.wire.mqtt import Acknowledgement, Properties, Publish, ReasonCode, ReceiveMaximumExceeded, Version
+from svc.wire.mqtt import Acknowledgement, Properties, Publish, ReasonCode, Version
 
 if TYPE_CHECKING:
     from svc.proxy.notarizer import Notarizer, Reservation
@@ -53,7 +53,7 @@ MAX_SUSPENDED_OCTETS: Final = 16 * 2**20
 #: What an exchange takes in memory besides topic and properties.
 EXCHANGE_OCTETS: Final = 2048
 SUSPENDED_SECONDS: Final = 300.0
-#: Exchanges with QoS 1 and 2 of one connection that are not over: the Receive Maximum of its client.
+#: Exchanges with QoS 1 and 2 of one connection that are kept, and the Receive Maximum of its client.
 MAX_OPEN_EXCHANGES: Final = 256
 
 #: The client's identity and identifier, and the packet identifier.
@@ -291,7 +291,7 @@ class PublishRecorder:
         client: the client's end of the connection, None without TLS.
         credentials: returns the newest ones with the SVID of the connection, None where there are none.
         client_id: of the session: that of CONNECT, or the one that the broker assigned.
-        limit: exchanges with QoS 1 and 2 that may be open at once.
+        limit: exchanges with QoS 1 and 2 that may be open at once; its user begins no more before some are recorded.
     """
 
     def __init__(
@@ -346,9 +346,7 @@ class PublishRecorder:
                 refusal. Without a nonce it is called before this method returns, else after a look-up in the store: the
                 client's later packets wait for it. It is not called after :meth:`disconnected`.
 
-        Raises:
-            ReceiveMaximumExceeded: of a client of MQTT 5.0, which must not send so many. Of MQTT 3.1.1, which has no
-                such limit, the oldest exchange is forgotten whose record is durable and that waits for PUBREL.
+        Of more exchanges than the limit the oldest one is forgotten whose record is durable, and that waits for PUBREL.
         """
         records = self._records
         properties = recorded_properties(publish.properties)
@@ -472,8 +470,6 @@ class PublishRecorder:
     def _make_room(self) -> None:
         if len(self._open) < self.limit:
             return
-        if self._version is Version.V5:
-            raise ReceiveMaximumExceeded(limit=self.limit)
         recorded = next((packet_id for packet_id, each in self._open.items() if each.recorded), None)
         if recorded is not None:
             self._open.pop(recorded).over = True

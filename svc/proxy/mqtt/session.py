@@ -365,28 +365,27 @@ class PassThroughSession:
         if packet.session_present:
             # The broker may have subscriptions that were permitted to an earlier connection and would be refused now.
             self._delivered = set()
-        most = self._begin_records(packet)
+        properties = packet.properties
+        receive_maximum = properties.receive_maximum or _MOST_UNACKNOWLEDGED
+        most = self._begin_records(properties.assigned_client_id, receive_maximum)
         if not self._v5:
             return None
-        properties = packet.properties
         if properties.server_keep_alive is not None:
             self.keep_alive = properties.server_keep_alive
         properties = lowered(kept(properties, self._to_client_kept), self._limits.packet.packet)
-        if most < (properties.receive_maximum or _MOST_UNACKNOWLEDGED):
+        if most < receive_maximum:
             properties = properties.replace(receive_maximum=most)
         self._client_aliases.maximum = properties.topic_alias_maximum or 0
         return encode(replace(packet, properties=properties), _V5, "server")
 
-    def _begin_records(self, packet: Connack) -> int:
+    def _begin_records(self, assigned: str | None, receive_maximum: int) -> int:
         """Begin to record, where that can be necessary; returns the Receive Maximum for the client."""
         if self._recorder is None:
-            return _MOST_UNACKNOWLEDGED
-        assigned = packet.properties.assigned_client_id
+            return receive_maximum
         recorder = self._recorder(self._version, self._connect.client_id or assigned or "")
-        self._records = RecordedMessages(
-            recorder, self._version, self._answer, self._read_on, lambda: self._finish("record")
-        )
-        return recorder.limit
+        most = min(receive_maximum, recorder.limit)
+        self._records = RecordedMessages(recorder, most, self._answer, self._read_on, lambda: self._finish("record"))
+        return most
 
     # -- Messages of the client --------------------------------------------------------------------------------------
 

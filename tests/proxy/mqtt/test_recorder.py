@@ -31,7 +31,6 @@ from svc.wire.mqtt import (
     Properties,
     QoS,
     ReasonCode,
-    ReceiveMaximumExceeded,
     Version,
 )
 from tests.peers.waiting import rounds
@@ -225,20 +224,8 @@ class RecordTests(SynchronousTestCase):
         self.assertIsInstance(begun(recorder, publish()), PublishExchange)
 
     def test_open_exchanges(self) -> None:
-        """A client of MQTT 5.0 exceeds its Receive Maximum with one more; what it repeats is no other one."""
-        recorder = self.rig.recorder(limit=2)
-        for packet_id in (1, 2):
-            begun(recorder, publish(2, packet_id))
-        begun(recorder, publish(2, 2, dup=True))
-        self.assertIsInstance(begun(recorder, publish(0)), PublishExchange)
-        error = self.assertRaises(ReceiveMaximumExceeded, begun, recorder, publish(1, 3))
-        self.assertEqual((ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, 2), (error.mqtt_reason, recorder.in_flight))
-        recorder.release(1)
-        self.assertIsInstance(begun(recorder, publish(1, 3)), PublishExchange)
-
-    def test_open_exchanges_of_older_clients(self) -> None:
-        """With MQTT 3.1.1 the oldest message that waits for PUBREL is forgotten, and none without record."""
-        recorder = self.rig.recorder(limit=3, version=Version.V311)
+        """Beyond the limit the oldest message that waits for PUBREL is forgotten, and none without record."""
+        recorder = self.rig.recorder(limit=3)
         first = [begun(recorder, publish(2, packet_id)) for packet_id in (1, 2, 3)]
         receipts = [completed(recorder, first[number], pubrec(number + 1)) for number in (1, 2)]
         begun(recorder, publish(2, 4))

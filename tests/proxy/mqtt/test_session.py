@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -848,26 +849,35 @@ class RecordingTests(SynchronousTestCase):
                     self.assertIsNone(pair.ended)
 
     def test_identifiers_that_are_never_released(self) -> None:
-        """They are bounded, also where the version has no Receive Maximum; QoS 0 and repetitions go on."""
+        """They are bounded in both versions; QoS 0 and repetitions go on."""
 
-        def open_pair() -> Pair:
-            pair = Pair(V311, recorder=self.recorder).open(Connect("c", V311))
+        def open_pair(version: Version) -> Pair:
+            pair = Pair(version, recorder=self.recorder).open(Connect("c", version))
             for packet_id in range(1, MAX_IN_USE + 1):
                 pair.client(Publish("t", b"", 2, packet_id=packet_id))
                 pair.upstream(pubrec(packet_id))
                 self.recorder.done.pop()("r")
-            pair.client(Publish("t", b"", 0), Publish("t", b"", 2, dup=True, packet_id=1))
+            for last in (Publish("t", b"", 0), Publish("t", b"", 2, dup=True, packet_id=1)):
+                pair.client(last)
+                if last.qos:
+                    pair.upstream(pubrec(1))
+                self.recorder.done.pop()("r")
             self.assertIsNone(pair.ended)
             return pair
 
         last = Publish("t", b"", 2, packet_id=MAX_IN_USE + 1)
-        pair = open_pair()
-        pair.client(last)
-        assert pair.ended is not None
-        self.assertIsInstance(pair.ended[1], ReceiveMaximumExceeded)
-        pair = open_pair()
-        pair.client(Acknowledgement(PacketType.PUBREL, 7), last)
-        self.assertIsNone(pair.ended)
+        for version in VERSIONS:
+            pair = open_pair(version)
+            pair.client(Acknowledgement(PacketType.PUBREL, 7), last)
+            self.assertIsNone(pair.ended)
+            pair.upstream(pubrec(MAX_IN_USE + 1))
+            self.recorder.done.pop()("r")
+            # What the client is owed comes first.
+            pair.client(Publish("t", b"", 0), replace(last, packet_id=7))
+            self.assertEqual((pair.held, pair.ended), (True, None))
+            self.recorder.done.pop()("r")
+            assert pair.ended is not None
+            self.assertIsInstance(pair.ended[1], ReceiveMaximumExceeded)
 
     def test_repeated(self) -> None:
         """A message that is repeated on its connection has a PUBACK for each, up to a number of them."""
@@ -902,13 +912,14 @@ class RecordingTests(SynchronousTestCase):
 
     def test_one_decision_for_a_topic(self) -> None:
         """The level of a topic is remembered until policies change, for a bounded number of topics."""
+        self.recorder = Recorder(limit=2 * MAX_TOPICS)
+        self.pair = Pair(recorder=self.recorder).open()
         for number in range(1, 4):
             self.publish(number)
         self.assertEqual(self.pair.authorizer.decisions, [("Publish", "t")])
         self.pair.session.reauthorize()
         self.publish(4)
         self.assertEqual(len(self.pair.authorizer.decisions), 2)
-        self.recorder.limit = 2 * MAX_TOPICS
         for number in range(MAX_TOPICS + 1):
             self.publish(0, 0, f"t{number}")
         self.assertEqual(len(self.pair.session._levels), 2)
@@ -968,18 +979,36 @@ class RecordingTests(SynchronousTestCase):
             self.assertEqual(len(pair.take_upstream()), 3)
 
     def test_too_many_with_acknowledgement(self) -> None:
-        """MQTT 3.1.1 has no Receive Maximum: its client is held, but for what is no message."""
-        recorder = Recorder(limit=4)
-        pair = Pair(V311, recorder=recorder).open(Connect("c", V311))
-        messages = [Publish("t", b"", 2, packet_id=number) for number in range(1, 7)]
-        pair.client(*messages[:4], Acknowledgement(PacketType.PUBREL, 9), *messages[4:])
-        self.assertEqual((len(recorder.begun), pair.held, recorder.released), (4, True, [9]))
-        pair.upstream(pubrec(1), pubrec(2))
-        self.assertTrue(pair.held)
-        recorder.done[0]("r")
-        recorder.done[1]("r")
-        self.assertEqual((len(recorder.begun), pair.held), (6, False))
-        self.assertEqual(pair.take_client(), [pubrec(1), pubrec(2)])
+        """A client that sends more than Receive Maximum is held, but for what is no message, and not closed."""
+        for version, qos, level in itertools.product(VERSIONS, (1, 2), (Level.SIGN_REQUEST, Level.NONE)):
+            recorder = Recorder(limit=4)
+            pair = Pair(version, recorder=recorder).open(Connect("c", version))
+            answer = puback if qos == 1 else pubrec
+            # Records begin with it, whatever the level of those that follow.
+            pair.client(Publish("t", b"", 1, packet_id=99))
+            pair.upstream(puback(99))
+            recorder.done.pop()(None)
+            pair.authorizer.level, pair.session._levels = level, {}
+            messages = [Publish("t", b"", qos, packet_id=number) for number in range(1, 7)]  # type: ignore[arg-type]
+            pair.client(*messages[:4], Acknowledgement(PacketType.PUBREL, 9), *messages[4:])
+            self.assertEqual((len(pair.take_upstream()), pair.held, recorder.released), (6, True, [9]))
+            pair.upstream(answer(1))
+            for done in recorder.done:
+                done(None)
+            self.assertTrue(pair.held)
+            pair.upstream(answer(2))
+            for done in recorder.done[1:]:
+                done(None)
+            self.assertEqual((pair.take_upstream(), pair.held), (messages[4:], False))
+            self.assertEqual((pair.take_client()[1:], pair.ended), ([answer(1), answer(2)], None))
+
+    def test_receive_maximum_of_the_broker(self) -> None:
+        """A client that ignores it is held at that of the broker, where this is the lower one."""
+        for maximum, passed in ((2, 2), (9, 4)):
+            pair = Pair(recorder=Recorder(limit=4))
+            pair.open(connack=Connack(properties=Properties(receive_maximum=maximum)))
+            pair.client(*[Publish("t", b"", 1, packet_id=number) for number in range(1, 7)])
+            self.assertEqual((len(pair.take_upstream()), pair.held, pair.ended), (passed, True, None))
 
     def test_topics_without_records(self) -> None:
         """

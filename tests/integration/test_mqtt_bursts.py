@@ -1,0 +1,60 @@
+"""paho-mqtt, which on connect sends everything that it buffered at once, before a proxy with a broker behind it."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.integration.test_broker_bursts import KINDS, Client
+from tests.peers.authority import RunningAuthority, entry
+from tests.peers.broker import RunningBroker
+from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials
+from tests.peers.proxy import RunningProxy
+from tests.peers.waiting import eventually, free_port
+
+
+class BurstTests(SynchronousTestCase):
+    """More messages at once than the Receive Maximum of the proxy."""
+
+    def sent_at_once(self, count: int, **listener: Any) -> None:
+        """All are acknowledged over one connection and delivered once, in both versions with QoS 1 and 2."""
+        stack = ExitStack()
+        self.addCleanup(stack.close)
+        broker = RunningBroker()
+        stack.callback(broker.stop)
+        broker.start()
+        client = self.proxy(stack, broker.port, **listener)
+        subscriber = Client(stack, broker.port, "all", KINDS[0][0], "t/#")
+        eventually(lambda: subscriber.subscribed, what="a subscription")
+        for number, (version, qos) in enumerate(KINDS, 1):
+            messages = [(f"t/{number}", b"%d %d" % (number, each), qos) for each in range(count)]
+            publisher = Client(stack, name=f"p{number}", version=version, buffered=messages, **client)
+            eventually(lambda publisher=publisher: publisher.acknowledged == count, what="all acknowledgements")
+            eventually(lambda number=number: len(subscriber.came) == number * count, what="all messages")
+            self.assertEqual((publisher.connected, publisher.refused), (1, []), (version, qos))
+        self.assertEqual(subscriber.came.total(), len(KINDS) * count)
+
+    def proxy(self, stack: ExitStack, broker: int, **listener: Any) -> dict[str, Any]:
+        """Start a proxy before a broker; returns the arguments of its clients."""
+        folder, port = short_folder(stack), free_port()
+        entries = [entry("/ns/shop/sa/api"), entry("/ns/iot/sa/device")]
+        authority = stack.enter_context(RunningAuthority(entries=entries))
+        inbound = {"name": "iot", "protocol": "mqtt", "direction": "inbound", "listen": f"127.0.0.1:{port}"}
+        buffer = {"mqttBuffer": {"path": str(folder / "buffer" / "mqtt.db")}} if "ack" in listener else {}
+        proxy = RunningProxy(
+            authority,
+            "127.0.0.1:1",
+            listeners=[{**inbound, "upstream": f"127.0.0.1:{broker}", **listener}],
+            settings=buffer,
+            notary={"receiptsPerSecond": 100_000, "receiptsBurst": 100_000, "recordOctetsPerSecond": "1GiB"},
+        )
+        stack.callback(proxy.stop)
+        proxy.start()
+        return {"port": port, "tls": Credentials.fetch(authority, folder / "id", "/ns/iot/sa/device").context()}
+
+    def test_recorded(self) -> None:
+        """Through a listener that signs receipts."""
+        self.sent_at_once(300, notarization="signRequest")
