@@ -7,11 +7,13 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.wire.mqtt import Acknowledgement, Publish, Version
 from tests.integration.test_broker_bursts import KINDS, Client
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.broker import RunningBroker
 from tests.peers.folders import short_folder
 from tests.peers.independent_clients import Credentials
+from tests.peers.mqttclient import RawClient
 from tests.peers.proxy import RunningProxy
 from tests.peers.waiting import eventually, free_port
 
@@ -37,18 +39,20 @@ class BurstTests(SynchronousTestCase):
             self.assertEqual((publisher.connected, publisher.refused), (1, []), (version, qos))
         self.assertEqual(subscriber.came.total(), len(KINDS) * count)
 
-    def proxy(self, stack: ExitStack, broker: int, **listener: Any) -> dict[str, Any]:
+    def proxy(
+        self, stack: ExitStack, broker: int, buffer: dict[str, Any] | None = None, **listener: Any
+    ) -> dict[str, Any]:
         """Start a proxy before a broker; returns the arguments of its clients."""
         folder, port = short_folder(stack), free_port()
         entries = [entry("/ns/shop/sa/api"), entry("/ns/iot/sa/device")]
         authority = stack.enter_context(RunningAuthority(entries=entries))
         inbound = {"name": "iot", "protocol": "mqtt", "direction": "inbound", "listen": f"127.0.0.1:{port}"}
-        buffer = {"mqttBuffer": {"path": str(folder / "buffer" / "mqtt.db")}} if "ack" in listener else {}
+        stored = {"path": str(folder / "buffer" / "mqtt.db"), **(buffer or {})}
         proxy = RunningProxy(
             authority,
             "127.0.0.1:1",
             listeners=[{**inbound, "upstream": f"127.0.0.1:{broker}", **listener}],
-            settings=buffer,
+            settings={"mqttBuffer": stored} if "ack" in listener else {},
             notary={"receiptsPerSecond": 100_000, "receiptsBurst": 100_000, "recordOctetsPerSecond": "1GiB"},
         )
         stack.callback(proxy.stop)
@@ -58,3 +62,24 @@ class BurstTests(SynchronousTestCase):
     def test_recorded(self) -> None:
         """Through a listener that signs receipts."""
         self.sent_at_once(300, notarization="signRequest")
+
+    def test_stored(self) -> None:
+        """Through a listener that stores messages, more than it takes at once."""
+        self.sent_at_once(1500, ack="middleware")
+
+    def test_stored_and_recorded(self) -> None:
+        """Through one that does both."""
+        self.sent_at_once(1500, ack="middleware", notarization="signRequest")
+
+    def test_full_buffer(self) -> None:
+        """A client of MQTT 3.1.1 that is closed for a full buffer has the acknowledgements of all that was stored."""
+        for more in ({}, {"notarization": "signRequest"}):
+            stack = ExitStack()
+            self.addCleanup(stack.close)
+            client = self.proxy(stack, free_port(), buffer={"sessionMessages": 300}, ack="middleware", **more)
+            raw = RawClient(client["port"], Version.V311, tls=client["tls"].wrap_socket)
+            stack.callback(raw.close)
+            self.assertEqual(raw.connect("c", clean_start=False).code, 0)
+            raw.send(*(Publish("t", b"%d" % each, 1 + each % 2, packet_id=each + 1) for each in range(400)))
+            answers = [each for each in raw.until_end() if isinstance(each, Acknowledgement)]
+            self.assertEqual({each.packet_id for each in answers}, set(range(1, 301)), more)

@@ -88,7 +88,10 @@ class ClientForwarder(Protocol):
 
     @property
     def admitting(self) -> bool:
-        """Whether packets of the client wait for an admission; :meth:`BufferedMqttSession.read_on` follows."""
+        """
+        Whether packets of the client wait for an admission, or for acknowledgements of messages before them;
+        :meth:`BufferedMqttSession.read_on` follows.
+        """
 
     def client_connected(self, connect: Connect) -> None:
         """The client is admitted; CONNACK follows."""
@@ -202,7 +205,7 @@ class BufferedMqttSession:
         self.pace()
 
     def _waits(self, packet: Packet | PacketRefused) -> bool:
-        """Whether a packet of the client waits: for an admission, or a message for records."""
+        """Whether a packet of the client waits: for the forwarder, or a message for records."""
         if self._forwarder is not None and self._forwarder.admitting:
             return True
         return isinstance(packet, Publish) and self._records is not None and self._records.full

@@ -497,6 +497,18 @@ class StoredSession:
             with self._act():
                 self._client.acknowledge(packet, source, receipt, recorded=recorded)
 
+    def resume_client(self) -> None:
+        """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
+        client = self._client
+
+        def go_on() -> None:
+            if client is not None and client is self._client:
+                self.forwarder.resume_client(self._owner.now)
+                client.read_on()
+
+        with self._act():
+            self._do(go_on)
+
     def close_client(self, last: Connack | Disconnect | None) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
         client = self._detach()

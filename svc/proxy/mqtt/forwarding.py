@@ -125,7 +125,8 @@ class ForwarderLimits:
 
     Args:
         in_flight: messages that are sent to the broker and not complete.
-        receive_maximum: messages with QoS above 0 of the client that are not complete.
+        receive_maximum: messages of the client that wait for PUBACK or PUBREC; the next one waits with all behind it.
+        unreleased: messages with QoS 2 that wait for PUBREL, which may come behind all that a client had buffered.
         requests: SUBSCRIBE and UNSUBSCRIBE that wait for the broker.
         memory: octets of messages in memory that are not in flight, above which the others stay on the disk.
         unacknowledged: octets of messages that wait for the disk before the client is not read any more.
@@ -139,6 +140,7 @@ class ForwarderLimits:
 
     in_flight: int = 64
     receive_maximum: int = 1024
+    unreleased: int = 16_384
     requests: int = 32
     memory: int = PAGE_OCTETS
     unacknowledged: int = 1024 * 1024
@@ -218,6 +220,9 @@ class ForwarderLinks(Protocol):
         Where its message is to be ``recorded``, that is done before, with the record that was admitted: then
         :meth:`Forwarder.acknowledged` follows, unless the client leaves or, where the record fails, is closed.
         """
+
+    def resume_client(self) -> None:
+        """Call :meth:`Forwarder.resume_client` in a turn of its own, unless the client leaves."""
 
     def close_client(self, last: Connack | Disconnect | None) -> None:
         """Send the last packet, where the version has it, and close; nothing is reported of it any more."""
@@ -322,7 +327,7 @@ class Forwarder:
         # Until the messages that a former process sent are known, no packet identifier is free.
         self._recovering = loaded.messages > 0
         # Numbers of messages that are not durable, and their octets; how many of them have no packet identifier yet,
-        # and how many have QoS 1 and are acknowledged then.
+        # and how many are acknowledged then.
         self._pending: deque[int] = deque()
         self._pending_octets = self._pending_queued = self._pending_acks = 0
         # Messages with QoS 0 whose removal is not durable, so that they are not sent yet.
@@ -332,7 +337,12 @@ class Forwarder:
         self._connected = False
         # Whether the client wants the session that was there before this connection.
         self._resumed = False
+        # What waits for CONNACK, an admission, acknowledgements of messages before it, or the end.
         self._held: deque[Callable[[], None]] = deque()
+        self._window_full = self._closing = False
+        # Acknowledgements that wait for their records, and messages that wait for the broker's, on this connection.
+        self._unrecorded = 0
+        self._relayed: set[int] = set()
         # The message that waits until its record is admitted, and whether it is stored; what follows it is held.
         self._admitting: tuple[Publish, bool] | None = None
         # Packet identifiers of stored messages whose records are admitted on this connection and not made.
@@ -373,15 +383,20 @@ class Forwarder:
         """
         Whether the client should not be read: so much waits for the disk, or it waits for CONNACK or an admission.
 
-        It changes when the store reports something as durable, with CONNACK, and after :meth:`admitted`.
+        It changes when the store reports something as durable, with CONNACK, and after :meth:`admitted` and
+        :meth:`resume_client`.
         """
         full = self._pending_octets >= self._limits.unacknowledged
         return full or self.admitting or (self._client > 0 and not self._connected)
 
     @property
     def admitting(self) -> bool:
-        """Whether a message waits until its record is admitted, and what follows it does."""
-        return self._admitting is not None
+        """Whether a message waits for its admission or for acknowledgements before it, and what follows it does."""
+        return self._stopped or (self._connected and bool(self._held))
+
+    @property
+    def _stopped(self) -> bool:
+        return self._admitting is not None or self._window_full or self._closing
 
     @property
     def queued(self) -> int:
@@ -462,6 +477,7 @@ class Forwarder:
     def _send_refusal(self, refusal: Acknowledgement) -> None:
         """Where it was stored before, the client may use its identifier for another message from then on."""
         packet_id = refusal.packet_id
+        self._relayed.discard(packet_id)
         known = self._owed if refusal.type is PacketType.PUBACK else self._received
         if known.pop(packet_id, None) is not None:
             self._admitted.discard(packet_id)
@@ -511,9 +527,19 @@ class Forwarder:
             self._got_admitted(*waiting)
         self._release_held()
 
+    def resume_client(self, now: Moment) -> None:
+        """Go on with what the client sent beyond its Receive Maximum, or close it."""
+        self._now = now
+        self._close_acknowledged()
+        self._release_held()
+
     def acknowledged(self, packet: Acknowledgement, source: AckSource, receipt: str, now: Moment) -> None:
         """PUBACK or PUBREC was sent behind its record, whose receipt is empty at the level ``logRequest``."""
         self._now = now
+        self._unrecorded = max(0, self._unrecorded - 1)
+        if self._closing:
+            # It is sent when this returns.
+            self._links.resume_client()
         if packet.code >= ReasonCode.UNSPECIFIED_ERROR:
             return
         self._observer.acked(source)
@@ -682,6 +708,8 @@ class Forwarder:
         self._admitting = None
         self._admitted.clear()
         self._held.clear()
+        self._relayed.clear()
+        self._window_full, self._closing, self._unrecorded = False, False, 0
         self._requests.clear()
         session = self.session
         if not will and session.next is not None:
@@ -718,7 +746,7 @@ class Forwarder:
         self._release_held()
 
     def _release_held(self) -> None:
-        while self._held and self._connected and not self.admitting:
+        while self._held and self._connected and not self._stopped:
             self._held.popleft()()
 
     def _got_publish(self, packet: Publish, demand: RecordDemand | None) -> None:
@@ -726,13 +754,18 @@ class Forwarder:
             packet = replace(packet, properties=packet.properties.replace(topic_alias=None))
         if packet.qos and self._repeated(packet, demand):
             return
-        unfinished = len(self._received) + len(self._owed) + self._pending_acks
-        if packet.qos and self._v5 and unfinished >= self._limits.receive_maximum:
-            self._close_client(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
+        if packet.qos and self._unacknowledged >= self._limits.receive_maximum:
+            self._window_full = True
+            self._held.appendleft(partial(self._got_packet, packet, demand))
         elif demand is None:
             self._accept(packet, recorded=False)
         else:
             self._admit(packet, demand, stored=False)
+
+    @property
+    def _unacknowledged(self) -> int:
+        """Messages of the client that wait for the disk or the broker, and not for their records."""
+        return self._pending_acks + len(self._relayed)
 
     def _admit(self, packet: Publish, demand: RecordDemand, *, stored: bool) -> None:
         admission = self._links.admit(packet, demand, stored=stored)
@@ -815,7 +848,7 @@ class Forwarder:
         if max(store.octets - limits.octets, self._octets - limits.session_octets) + message.size > 0:
             return "octets"
         unreleased = len(self._received) if message.qos == 2 else 0
-        if self._messages >= limits.session_messages or unreleased >= self._limits.receive_maximum:
+        if self._messages >= limits.session_messages or unreleased >= self._limits.unreleased:
             return "messages"
         if self._messages and self._now.wall - self._oldest >= limits.session_age:
             return "age"
@@ -830,7 +863,14 @@ class Forwarder:
             kind = PacketType.PUBACK if packet.qos == 1 else PacketType.PUBREC
             self._links.send_client(Acknowledgement(kind, packet.packet_id, ReasonCode.QUOTA_EXCEEDED))
         elif self._limits.when_full == "refuse":
-            # Only a lost connection makes a client of MQTT 3.1.1 send a message again.
+            # Only a lost connection makes a client of MQTT 3.1.1 send a message again, and what is not acknowledged
+            # before, too. That of a disk that takes nothing may never be.
+            self._closing = True
+            self._close_acknowledged(at_once=cause == "store")
+
+    def _close_acknowledged(self, *, at_once: bool = False) -> None:
+        """Close a client that is to be, as soon as all of it that was stored is acknowledged."""
+        if self._closing and (at_once or not (self._pending_acks or self._unrecorded)):
             self._close_client(ReasonCode.QUOTA_EXCEEDED)
 
     def _keep(self, message: BufferedMessage, *, recorded: bool) -> None:
@@ -853,13 +893,15 @@ class Forwarder:
         self._pending.append(message.number)
         self._pending_octets += message.size
         self._pending_queued += flight is None
-        self._pending_acks += message.qos == 1 and not message.relayed
+        self._pending_acks += message.qos > 0 and not message.relayed
         stored = partial(self._stored, message, flight, in_memory, self._link_number, self._client, recorded=recorded)
         store.when_durable(stored)
 
     def _remember(self, message: BufferedMessage, *, recorded: bool) -> None:
         """Remember the packet identifier of a message that can be repeated without being another one."""
         packet_id = message.packet_id
+        if message.relayed:
+            self._relayed.add(packet_id)
         if message.qos != 2 and not message.relayed:
             if message.qos:
                 self._owed.pop(packet_id, None)
@@ -886,12 +928,13 @@ class Forwarder:
         self._pending.popleft()
         self._pending_octets -= message.size
         self._pending_queued -= flight is None
-        self._pending_acks -= message.qos == 1 and not message.relayed
+        self._pending_acks -= message.qos > 0 and not message.relayed
         self._durable = message.number
         self._observer.stored()
         if message.qos and not message.relayed:
             kind = PacketType.PUBACK if message.qos == 1 else PacketType.PUBREC
             self._acknowledge(kind, message.packet_id, 0, "middleware", client, recorded=recorded)
+        self._close_acknowledged()
         if flight is None and in_memory:
             self._enqueue(message)
         elif flight is not None and link == self._link_number:
@@ -904,17 +947,23 @@ class Forwarder:
         self, kind: PacketType, packet_id: int, code: int, source: AckSource, client: int, *, recorded: bool
     ) -> None:
         """Acknowledge on the connection of the message, or not at all."""
+        self._relayed.discard(packet_id)
+        if self._window_full and self._unacknowledged <= self._limits.receive_maximum // 2:
+            self._window_full = False
+            self._links.resume_client()
         if not self._connected or client != self._client:
             return
         received = self._received.get(packet_id) if kind is PacketType.PUBREC else None
         if code < ReasonCode.UNSPECIFIED_ERROR and not recorded:
             self._observer.acked(source)
         packet = Acknowledgement(kind, packet_id, code)  # type: ignore[arg-type]
+        self._unrecorded += recorded
         self._links.acknowledge(packet, source, "" if received is None else received.receipt, recorded=recorded)
 
     def _got_client_release(self, packet_id: int) -> None:
         """PUBREL: a repeated identifier means another message from now on, so PUBCOMP waits for the disk."""
         self._admitted.discard(packet_id)
+        self._relayed.discard(packet_id)
         if self._received.pop(packet_id, None) is None:
             code = ReasonCode.PACKET_IDENTIFIER_NOT_FOUND if self._v5 else ReasonCode.SUCCESS
             self._links.send_client(Acknowledgement(PacketType.PUBCOMP, packet_id, code))

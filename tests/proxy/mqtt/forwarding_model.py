@@ -412,6 +412,8 @@ class World:
         self.notary = ModelNotary(self)
         #: Whether the rules refuse what the client publishes.
         self.denies = False
+        #: Whether the forwarder is to go on with what the client sent.
+        self.resumes = False
 
     # The links.
 
@@ -457,6 +459,9 @@ class World:
     def acknowledge(self, packet: Acknowledgement, source: AckSource, receipt: str, *, recorded: bool) -> None:
         if self.client.connected:
             self.notary.acknowledge(packet, source, receipt, recorded=recorded)
+
+    def resume_client(self) -> None:
+        self.resumes = True
 
     def close_client(self, last: Connack | Disconnect | None) -> None:
         if last is not None:
@@ -532,6 +537,14 @@ class World:
             return False
         self.sends(*self.client.got(self.to_client.pop(0)))
         return True
+
+    def client_resumed(self) -> bool:
+        """The forwarder goes on with what the client sent beyond its Receive Maximum."""
+        resumes, self.resumes = self.resumes, False
+        if resumes and self.forwarder is not None:
+            self.forwarder.resume_client(self.now)
+            self.notary.close()
+        return resumes
 
     def broker_accepts(self) -> bool:
         """The broker accepts the connection that is wanted."""
@@ -628,7 +641,7 @@ class World:
             self.store.commit()
             self.admission(admitted=True)
             steps = (self.reads_page, self.broker_accepts, self.broker_reads, self.proxy_reads, self.client_reads)
-            if sum(step() for step in (*steps, self.notary_writes)) == 0 and self.store.idle:
+            if sum(step() for step in (*steps, self.notary_writes, self.client_resumed)) == 0 and self.store.idle:
                 return
         raise AssertionError("it does not come to rest")
 
@@ -645,7 +658,7 @@ class World:
 
     def forget_client(self) -> None:
         """The client's connection is over."""
-        self.client.connected = False
+        self.client.connected = self.resumes = False
         self.to_client.clear()
         self.notary.forget()
 

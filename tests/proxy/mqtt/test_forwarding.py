@@ -264,25 +264,70 @@ class RefusalTests(ForwardingCase):
             self.assertEqual(2, world.notes.events.count(("refused", "store")))
 
     def test_receive_maximum_of_clients(self) -> None:
-        """A client of MQTT 5.0 that has more messages unfinished than it may is closed."""
-        world = self.away(receive_maximum=3)
-        for qos, relayed in ((2, False), (1, True), (1, False)):
-            world.publish(b"1", qos, relayed=relayed)
-        self.assertTrue(world.client.connected)
-        world.publish(b"2", 1)
-        self.assertFalse(world.client.connected)
-        self.assertEqual(Disconnect(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED), world.client.got_packets[-1])
+        """What a client sends beyond it waits with all behind it, until half of it is acknowledged; none is closed."""
+        for version in (Version.V5, Version.V311):
+            world = self.away(version, receive_maximum=3)
+            for qos, relayed in ((2, False), (1, True), (2, True)):
+                world.publish(b"1", qos, relayed=relayed)
+            assert world.forwarder is not None
+            self.assertFalse(world.forwarder.admitting)
+            world.publish(b"2", 1)
+            world.publish(b"3", 0)
+            self.assertEqual((True, True, 3), (world.forwarder.admitting, world.forwarder.busy, world.notes.in_buffer))
+            # Two wait for the broker.
+            world.store.commit()
+            self.assertEqual((False, 3), (world.resumes, world.notes.in_buffer))
+            world.pass_time(2)
+            world.broker_accepts()
+            for _turn in range(9):
+                world.store.commit()
+                world.broker_reads()
+                world.proxy_reads()
+            self.assertTrue(world.client_resumed())
+            self.assertEqual((False, True), (world.forwarder.admitting, world.client.connected))
+            world.settle()
+            self.assertEqual({b"1", b"2"}, world.client.acknowledged)
+            self.assertEqual([b"1", b"1", b"1", b"2", b"3"], [payload for payload, _qos in world.broker.delivered])
 
-    def test_unreleased_messages_of_old_clients(self) -> None:
-        """Without a Receive Maximum, messages with QoS 2 are refused at that number of unreleased ones."""
-        world = self.away(Version.V311, receive_maximum=2, when_full="newest")
-        for _message in range(3):
-            world.publish(b"1", 2)
-        world.store.commit()
-        self.assertEqual(2, len(world.to_client))
-        world.publish(b"1", 1)
-        world.store.commit()
-        self.assertEqual(3, len(world.to_client))
+    def test_left_beyond_the_receive_maximum(self) -> None:
+        """What a client sent beyond it is forgotten with its connection; another one begins with nothing."""
+        world = self.away(receive_maximum=1)
+        world.publish(b"1", 1, relayed=True)
+        world.publish(b"2", 1, relayed=True)
+        world.connect()
+        world.settle()
+        self.assertEqual({b"1", b"2"}, world.client.acknowledged)
+
+    def test_unreleased_messages(self) -> None:
+        """Messages with QoS 2 are refused at a number of unreleased ones, which is more than Receive Maximum."""
+        for version in (Version.V5, Version.V311):
+            world = self.away(version, receive_maximum=1, unreleased=2, when_full="newest")
+            for _message in range(3):
+                world.publish(b"1", 2)
+                world.store.commit()
+                world.client_resumed()
+            accepted = [each for each in world.to_client if not each.code]  # type: ignore[union-attr]
+            self.assertEqual((2, 1), (len(accepted), world.notes.events.count(("refused", "messages"))))
+            world.publish(b"1", 1)
+            world.store.commit()
+            self.assertEqual(PUBACK, world.to_client[-1].type)  # type: ignore[union-attr]
+
+    def test_acknowledged_before_the_end(self) -> None:
+        """A client of MQTT 3.1.1 that is closed for a full buffer is told of all that was stored before."""
+        for recorded in (False, True):
+            world = self.away(Version.V311)
+            world.store.limits = BufferLimits(session_messages=3)
+            for qos in (1, 2, 0, 1, 1):
+                world.publish(b"1", qos, recorded=recorded)
+            self.assertEqual((True, []), (world.client.connected, world.to_client))
+            world.store.commit()
+            self.assertEqual(recorded, world.client.connected)
+            while world.notary_writes():
+                self.assertTrue(world.client.connected)
+            self.assertEqual(recorded, world.client_resumed())
+            self.assertFalse(world.client.connected)
+            self.assertEqual(2, world.notes.events.count(("acked", "middleware")))
+            self.assertEqual(1, world.notes.events.count(("refused", "messages")))
 
     def test_back_pressure(self) -> None:
         """A client is not read while so many octets wait for the disk, nor before CONNACK."""

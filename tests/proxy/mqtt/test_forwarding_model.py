@@ -38,6 +38,7 @@ STEPS = (
     "proxy_reads",
     "client_reads",
     "notary_writes",
+    "client_resumed",
 )
 
 
@@ -50,11 +51,14 @@ class ForwardingMachine(RuleBasedStateMachine):
         page=st.integers(1, 3),
         random=st.sampled_from((0.0, 0.5, 1.0)),
         lowest=st.booleans(),
+        window=st.sampled_from((1, 3, 100)),
     )
-    def begin(self, version: Version, receive_maximum: int, page: int, random: float, lowest: bool) -> None:
-        """A client connects for the first time."""
+    def begin(
+        self, version: Version, receive_maximum: int, page: int, random: float, lowest: bool, window: int
+    ) -> None:
+        """A client connects for the first time; it may exceed the ``window`` that it has."""
         # About three messages.
-        self.world = World(version, memory=400)
+        self.world = World(version, memory=400, receive_maximum=window)
         self.world.broker.receive_maximum, self.world.page_size, self.world.random = receive_maximum, page, random
         self.world.client.lowest_id = lowest
         self.number = 0
