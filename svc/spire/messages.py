@@ -1,26 +1,12 @@
-"""
-The messages of SPIRE's Entry API that are used here (``spire.api.server.entry.v1`` and ``spire.api.types``).
-
-Described at import and not generated: protobuf passes over the fields that are not named.
-"""
+"""The messages of SPIRE's Entry API that are used here (``spire.api.server.entry.v1`` and ``spire.api.types``)."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
-from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message_factory import GetMessageClass
+from svc.protomessages import Fields, describe
 
-_PACKAGE: Final = "spire.api.types"
-_TYPES: Final = {
-    "string": FieldDescriptorProto.TYPE_STRING,
-    "bool": FieldDescriptorProto.TYPE_BOOL,
-    "int32": FieldDescriptorProto.TYPE_INT32,
-    "int64": FieldDescriptorProto.TYPE_INT64,
-}
-#: Messages with their fields by number: a name, and a type with ``[]`` behind it where the field is repeated.
-_MESSAGES: Final[dict[str, dict[int, tuple[str, str]]]] = {
+_MESSAGES: Final[dict[str, Fields]] = {
     "SPIFFEID": {1: ("trust_domain", "string"), 2: ("path", "string")},
     "Selector": {1: ("type", "string"), 2: ("value", "string")},
     "Status": {1: ("code", "int32"), 2: ("message", "string")},
@@ -49,28 +35,7 @@ _MESSAGES: Final[dict[str, dict[int, tuple[str, str]]]] = {
 }
 
 
-def _described() -> FileDescriptorProto:
-    file = FileDescriptorProto(name="svc/spire/messages.proto", package=_PACKAGE, syntax="proto3")
-    for name, fields in _MESSAGES.items():
-        message = file.message_type.add(name=name)
-        for number, (field, kind) in fields.items():
-            element = kind.removesuffix("[]")
-            repeated = FieldDescriptorProto.LABEL_REPEATED if element != kind else FieldDescriptorProto.LABEL_OPTIONAL
-            added = message.field.add(name=field, number=number, label=repeated)
-            if element in _TYPES:
-                added.type = _TYPES[element]
-            else:
-                added.type, added.type_name = FieldDescriptorProto.TYPE_MESSAGE, f".{_PACKAGE}.{element}"
-    return file
-
-
-_POOL: Final = DescriptorPool()
-_POOL.Add(_described())
-
-
-def _message(name: str) -> Any:
-    return GetMessageClass(_POOL.FindMessageTypeByName(f"{_PACKAGE}.{name}"))
-
+_message = describe("svc/spire/messages.proto", "spire.api.types", _MESSAGES)
 
 EntryMessage: Final = _message("Entry")
 ListEntriesRequest: Final = _message("ListEntriesRequest")
