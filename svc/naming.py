@@ -58,12 +58,20 @@ WORKLOAD_API_HEADER: Final = "workload.spiffe.io"
 PQ_BUNDLE_FILE: Final = "pq-bundle.json"
 BUNDLE_ARCHIVE_FILE: Final = "bundle-archive.json"
 
+#: The CSI driver of ``svc-agent``.
+CSI_DRIVER: Final = f"csi.{DOMAIN}"
+
+# Files of the agent.
+DEFAULT_AGENT_CONFIG: Final = "/etc/svc/agent.yaml"
+
 # Files of the proxy.
 DEFAULT_PROXY_CONFIG: Final = "/etc/svc/proxy.yaml"
 DEFAULT_NOTARY_DATABASE: Final = "/var/lib/svc/notary.db"
 DEFAULT_MQTT_BUFFER: Final = "/var/lib/svc/mqtt-buffer.db"
 
 # Default ports.
+PORT_AGENT_METRICS: Final = 9091
+PORT_AGENT_ADMIN: Final = 9901
 PORT_PROXY_METRICS: Final = 9092
 PORT_PROXY_ADMIN: Final = 9902
 PORT_BROKER_METRICS: Final = 9093

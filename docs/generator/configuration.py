@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from docs.generator.docstrings import attribute_docstrings
 from docs.generator.pages import PageBroken, table
+from svc.agent.config import AgentSettings
 from svc.authority.config import AuthoritySettings
 from svc.broker.config import BrokerSettings
 from svc.policyfiles.cases import CasesDocument
@@ -20,7 +21,12 @@ from svc.policyfiles.document import API_VERSION, DenyListDocument, PolicyDocume
 from svc.proxy.config import ProxySettings
 from svc.settings import ValueFormat
 
-FILES: dict[str, type[BaseModel]] = {"proxy": ProxySettings, "authority": AuthoritySettings, "broker": BrokerSettings}
+FILES: dict[str, type[BaseModel]] = {
+    "proxy": ProxySettings,
+    "authority": AuthoritySettings,
+    "broker": BrokerSettings,
+    "agent": AgentSettings,
+}
 
 
 #: The kinds of policy documents; `SvcClusterPolicy` has the keys of `SvcPolicy`.

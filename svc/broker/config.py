@@ -20,7 +20,7 @@ from svc.identity.matchers import Matcher, parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_BROKER_ADMIN, PORT_BROKER_METRICS
 from svc.policyfiles.document import TopicFilter
 from svc.policyfiles.settings import PolicyFile
-from svc.process.values import ListenerName, OptionalAddress, SocketText, TrustDomainText, Wait
+from svc.process.values import FilePath, ListenerName, OptionalAddress, SocketText, TrustDomainText, Wait
 from svc.settings import (
     DURATION_PATTERN,
     Address,
@@ -78,12 +78,6 @@ def _check_levels(text: str) -> str:
 RuleFilter = Annotated[TopicFilter, AfterValidator(_check_levels)]
 
 
-def _check_path(text: str) -> str:
-    if not text:
-        raise ValueError("a path of a file")
-    return text
-
-
 def _check_at_least_a_second(value: float) -> float:
     if value < 1:
         raise ValueError("a duration of at least 1s")
@@ -97,7 +91,6 @@ Who = Annotated[
         "`anonymous`, matcher, `user:NAME` or `certificate:NAME`", "^anonymous$|^(spiffe://|user:|certificate:).+$"
     ),
 ]
-FilePath = Annotated[str, AfterValidator(_check_path), text_format("path", "^.+$")]
 #: MQTT has whole seconds: less than one would be sent as 0, which has another meaning.
 Seconds = Annotated[
     Duration,

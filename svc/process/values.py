@@ -56,8 +56,8 @@ def parse_upstream(value: object) -> HostPort | str:
     return address
 
 
-def _optional_address(value: object) -> HostPort | None:
-    # "0" and the empty text disable a listener, as in other components of the platform.
+def parse_optional_address(value: object) -> HostPort | None:
+    """Parse an address; ``"0"`` and the empty text disable a listener. The text of a ``ValueError`` says the rest."""
     if value in ("", "0", 0) and not isinstance(value, bool | float):
         return None
     return HostPort.parse(value)
@@ -81,6 +81,12 @@ def _name(value: str) -> str:
     return value
 
 
+def _check_path(text: str) -> str:
+    if not text:
+        raise ValueError("a path of a file")
+    return text
+
+
 SOCKET_PATTERN: Final = "^unix:///.+$"
 _MATCHER_PATTERN: Final = "^spiffe://[a-z0-9._-]+(/.*)?$"
 
@@ -94,7 +100,7 @@ Upstream = Annotated[
 ]
 OptionalAddress = Annotated[
     HostPort | None,
-    BeforeValidator(_optional_address),
+    BeforeValidator(parse_optional_address),
     ValueFormat(
         'address, or `"0"` or `""` for none',
         {"anyOf": [{"type": "string", "pattern": f"^0?$|{ADDRESS_PATTERN}"}, {"const": 0}]},
@@ -104,5 +110,6 @@ OptionalAddress = Annotated[
 Wait = Annotated[
     Duration, AfterValidator(_positive), text_format("duration above 0s", DURATION_PATTERN, format_duration)
 ]
+FilePath = Annotated[str, AfterValidator(_check_path), text_format("path", "^.+$")]
 AlpnName = Annotated[str, AfterValidator(_alpn), text_format("name", "^[!-~]{1,255}$")]
 ListenerName = Annotated[str, AfterValidator(_name), text_format("name", "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]

@@ -407,6 +407,24 @@ class Event(Enum):
     AUTHORITY_PQ_LEAF_ISSUED = ("svc.authority.pq_leaf.issued", _AUDIT, _INFO, "success", "post-quantum leaf issued")
     AUTHORITY_REFUSED = ("svc.authority.refused", _SECURITY, _WARN, "failure", "caller refused")
 
+    AGENT_CSI_REGISTERED = ("svc.agent.csi.registered", _OPERATIONAL, _INFO, "success", "the kubelet uses the driver")
+    AGENT_CSI_FAILED = ("svc.agent.csi.failed", _OPERATIONAL, _ERROR, "failure", "the kubelet does not use the driver")
+    AGENT_VOLUME_PUBLISHED = (
+        "svc.agent.volume.published",
+        _AUDIT,
+        _INFO,
+        "success",
+        "the Workload API was mounted into a pod",
+    )
+    AGENT_VOLUME_UNPUBLISHED = (
+        "svc.agent.volume.unpublished",
+        _OPERATIONAL,
+        _INFO,
+        "success",
+        "a volume was unmounted",
+    )
+    AGENT_VOLUME_FAILED = ("svc.agent.volume.failed", _OPERATIONAL, _WARN, "failure", "a volume could not be served")
+
     CLI_FAILED = ("svc.cli.failed", _OPERATIONAL, _ERROR, "failure", "the command failed")
     CLI_WARNING = ("svc.cli.warning", _OPERATIONAL, _WARN, "unknown", "a warning of the command line")
     CLI_NOTICE = ("svc.cli.notice", _OPERATIONAL, _INFO, "unknown", "a notice of the command line")

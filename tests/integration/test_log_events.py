@@ -35,6 +35,11 @@ _TestT = TypeVar("_TestT", bound=Callable[..., None])
 SIGN = "Svc-Notarization-Level: signRequest\r\n"
 #: Events that other tests cause: the event and the module that checks it.
 ELSEWHERE = {
+    "svc.agent.csi.registered": "integration/test_agent.py",
+    "svc.agent.csi.failed": "integration/test_agent.py",
+    "svc.agent.volume.published": "integration/test_agent.py",
+    "svc.agent.volume.unpublished": "integration/test_agent.py",
+    "svc.agent.volume.failed": "integration/test_agent.py",
     "svc.runtime.failure": "integration/test_twistd_logging.py",
     "svc.runtime.logs_dropped": "integration/test_log_writer.py",
     "svc.runtime.clock_stepped": "integration/test_proxy_clock.py",

@@ -22,3 +22,9 @@ svc_broker = DaemonMaker(
     "An embedded MQTT broker with access by SPIFFE identity.",
     "svc-broker",
 )
+svc_agent = DaemonMaker(
+    "svc agent",
+    "svc.agent.tap",
+    "The agent of a node: mounts the SPIFFE Workload API into pods.",
+    "svc-agent",
+)

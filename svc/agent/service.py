@@ -1,0 +1,179 @@
+"""The agent as a daemon: the composition of its parts."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from svc import __version__
+from svc.agent.config import AgentSettings, CsiSettings
+from svc.agent.metrics import AgentMetrics
+from svc.csi import CsiService, LinuxMounts, NodeDriver
+from svc.csi.service import CsiObserver, NodeService, RegistrationService
+from svc.errors import SvcError
+from svc.identity.spiffeid import TrustDomain
+from svc.process.clock import ClockService, utc_now
+from svc.process.daemon import Daemon
+from svc.process.history import Totals
+from svc.process.lifecycle import stop_if_running
+from svc.telemetry.events import Event
+from svc.telemetry.health import Health
+from svc.telemetry.logs import emit
+from svc.workload.interface import WORKLOAD_API, report_health
+from svc.workload.source import WorkloadSource
+
+#: The kubelet uses the CSI driver of the node.
+CSI: Final = "csi"
+#: Facts of the kubelet about the pod of a volume (``podInfoOnMount``), by their names in log records.
+_POD_FACTS: Final = {
+    "csi.storage.k8s.io/pod.namespace": "namespace",
+    "csi.storage.k8s.io/pod.name": "pod",
+    "csi.storage.k8s.io/pod.uid": "pod_uid",
+    "csi.storage.k8s.io/serviceAccount.name": "service_account",
+}
+
+
+class RestartRequired(SvcError):
+    """the configuration of svc-agent is read at its start alone"""
+
+    reason = "restart_required"
+    hint = "restart it: mounted volumes stay, and pods that start meanwhile wait"
+
+
+class Agent(Daemon[AgentSettings]):
+    """
+    The agent of one node.
+
+    The Workload API is no condition of readiness: the agent runs before the first SPIRE agent of the node, whose pod
+    needs no volume, but those of all others do.
+
+    Args:
+        settings: the configuration.
+        reactor: the asyncio reactor.
+        fatal: see :class:`~svc.process.daemon.Daemon`.
+        load: see :class:`~svc.process.daemon.Daemon`.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        reactor: Any,
+        fatal: Callable[[], None],
+        load: Callable[[], AgentSettings],
+        *,
+        now: Callable[[], datetime] = utc_now,
+        make_source: Callable[..., WorkloadSource] = WorkloadSource,
+    ) -> None:
+        conditions = [WORKLOAD_API] if settings.csi is None else [CSI, WORKLOAD_API]
+        health = Health(conditions, optional=(WORKLOAD_API,), now=now)
+        super().__init__(settings, reactor, health, fatal, load)
+        registry = CollectorRegistry()
+        self._metrics = AgentMetrics(registry, now)
+        self._source = make_source(
+            settings.spiffeSocketPath,
+            reactor=reactor,
+            trust_domain=TrustDomain.parse(settings.trustDomain),
+            now=now,
+            changed=self._source_changed,
+        )
+        self._metrics.follow(self._source)
+        ClockService(now, reactor, self._clock_stepped).setServiceParent(self.servers)
+        self._csi = None if settings.csi is None else _csi_service(settings.csi, _Volumes(health))
+        self.serve_pages("agent", Totals, self._members, metrics=registry)
+
+    async def open(self) -> None:
+        """Serve the driver at once: the pods of this node wait for it."""
+        self._source.startService()
+        # It may come long after the agent, with the first SPIRE agent of the node.
+        self._source.when_ready().addErrback(lambda _failure: None)
+        if self._csi is not None:
+            self._csi.startService()
+
+    def closing(self) -> Iterable[Callable[[], object]]:
+        return (partial(stop_if_running, self._csi), self._stop_source)
+
+    async def take(self, settings: AgentSettings) -> Mapping[str, str | int | bool]:
+        """Accept an equal configuration only."""
+        if settings != self.settings:
+            raise RestartRequired
+        return {}
+
+    async def finish(self) -> None:
+        """Nothing that was begun lasts."""
+
+    def _stop_source(self) -> Deferred[None]:
+        self._metrics.stopped()
+        return self._source.stopService()
+
+    def _source_changed(self) -> None:
+        if self._source.running:
+            self._metrics.changed(self._source)
+            report_health(self._health, self._source.state)
+
+    def _clock_stepped(self, seconds: float) -> None:
+        emit(self.log, Event.CLOCK_STEPPED, attributes={"seconds": round(seconds, 3)})
+        self._source.clock_stepped()
+
+    def _members(self) -> Mapping[str, Any]:
+        return {}
+
+
+class _Volumes(CsiObserver):
+    """Logs what the driver does, and sets the condition :data:`CSI`; equal refusals of a volume are logged once."""
+
+    log = Logger()
+    #: Volumes whose last refusal is remembered.
+    _REMEMBERED: Final = 256
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._refused: dict[str, str] = {}
+
+    def published(self, volume: str, attributes: Mapping[str, str]) -> None:
+        self._refused.pop(volume, None)
+        facts = {name: attributes[key] for key, name in _POD_FACTS.items() if key in attributes}
+        emit(self.log, Event.AGENT_VOLUME_PUBLISHED, attributes={"volume": volume, **facts})
+
+    def unpublished(self, volume: str) -> None:
+        self._refused.pop(volume, None)
+        emit(self.log, Event.AGENT_VOLUME_UNPUBLISHED, attributes={"volume": volume})
+
+    def failed(self, error: SvcError) -> None:
+        volume, said = str(error.evidence.get("volume")), str(error)
+        # The kubelet tries again, at last every two minutes.
+        if self._refused.get(volume) == said:
+            return
+        if len(self._refused) >= self._REMEMBERED:
+            self._refused.pop(next(iter(self._refused)))
+        self._refused[volume] = said
+        emit(self.log, Event.AGENT_VOLUME_FAILED, detail_reason=error.reason, detail=said)
+
+    def registered(self, error: SvcError | None) -> None:
+        if error is None:
+            self._health.holds(CSI)
+            emit(self.log, Event.AGENT_CSI_REGISTERED)
+        else:
+            self._health.fails_with(CSI, error)
+            emit(self.log, Event.AGENT_CSI_FAILED, detail_reason=error.reason, detail=str(error))
+
+
+def _csi_service(settings: CsiSettings, observer: CsiObserver) -> CsiService:
+    node = settings.nodeName or os.environ.get("NODE_NAME") or socket.gethostname()
+    driver = NodeDriver(settings.folders, settings.pods, LinuxMounts())
+    return CsiService(
+        NodeService(settings.driver, __version__, node, driver, observer),
+        RegistrationService(settings.driver, settings.endpoint or settings.socket, observer),
+        settings.socket,
+        os.path.join(settings.registration, f"{settings.driver}-reg.sock"),
+        observer,
+    )
