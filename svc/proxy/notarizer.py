@@ -30,7 +30,7 @@ from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryStoreUnavailable, NotaryUnavailable
 from svc.proxy.record_budget import RecordBudget
 from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
-from svc.store.errors import Replayed, StoreError
+from svc.store.errors import Replayed, StoreError, StoreLate
 from svc.store.interface import INotaryStore
 from svc.store.records import StoredReceipt
 from svc.strictjson import b64u_encode
@@ -40,6 +40,10 @@ from svc.transport.evidence import PeerEvidence
 _SIGNED: Final = Level.SIGN_REQUEST
 #: A larger payload is signed alone, where a receipt that no verifier would read is refused: a batch leaves it the room.
 _LARGEST_TOGETHER: Final = MAX_ENVELOPE // 2
+
+Recorded = RecordedExchange | RecordedPublish
+#: Ends an exchange whose record was not durable in time, and returns it as it ended.
+BreakOff = Callable[[NotaryUnavailable], Recorded]
 
 
 @dataclass(slots=True)
@@ -154,31 +158,49 @@ class Notarizer:
             return
         self._budget.give_back(reservation.client, reservation.octets)
         if reservation.nonce is not None:
-            given_back = maybeDeferred(self._store.give_back, reservation.client, reservation.nonce)
-            given_back.addErrback(self._unavailable)
-            # Its result is not waited for: another replica may refuse the nonce a little longer.
-            given_back.addErrback(lambda failure: failure.trap(NotaryUnavailable))
+            self._give_back(reservation.client, reservation.nonce)
 
     def commit(
-        self, reservation: Reservation, exchange: RecordedExchange | RecordedPublish
+        self, reservation: Reservation, exchange: Recorded, late: BreakOff | None = None
     ) -> Deferred[StoredReceipt | None]:
         """
         Make the record of an exchange, or of a message of MQTT, durable, signed at the level ``signRequest``.
 
         Fires when it is on disk, with a signed record or None; fails with ``NotaryUnavailable`` or ``NonceReplayed``.
+        Where it is not durable in time and ``late`` is given, it is cancelled; ``late`` is called with the cause, ends
+        the exchange, and returns what is recorded in its place: what this returned waits for that.
         """
+        return self._commit(reservation, lambda: exchange, late)
+
+    def release_nonce(self, reservation: Reservation) -> None:
+        """Give the nonce of a reservation back; the record is found by its ``jti``."""
+        if reservation.nonce is not None:
+            self._in_flight.pop((reservation.client, reservation.nonce), None)
+            self._give_back(reservation.client, reservation.nonce)
+            reservation.nonce = None
+            self._in_flight[reservation.client, reservation.key] = reservation
+
+    def _commit(
+        self, reservation: Reservation, exchange: Callable[[], Recorded], late: BreakOff | None
+    ) -> Deferred[StoredReceipt | None]:
         done: Deferred[Any]
         try:
-            done = self._put(reservation, exchange)
+            done = self._put(reservation, exchange())
         except Exception:  # noqa: BLE001 (logged below; the reservation is given back whatever happened)
             done = fail()
-        return done.addBoth(self._committed, reservation)
+        return done.addBoth(self._committed, reservation, late)
 
     def recorded(self, client: str, key: str) -> Deferred[StoredReceipt | None]:
         """Find a durable record by the client's nonce or its ``jti``; fails with ``NotaryUnavailable``."""
         return maybeDeferred(self._store.get_by_request, client, key).addErrback(self._unavailable)
 
-    def _put(self, reservation: Reservation, exchange: RecordedExchange | RecordedPublish) -> Deferred[Any]:
+    def _give_back(self, client: str, nonce: str) -> None:
+        given_back = maybeDeferred(self._store.give_back, client, nonce)
+        given_back.addErrback(self._unavailable)
+        # Its result is not waited for: another replica may refuse the nonce a little longer.
+        given_back.addErrback(lambda failure: failure.trap(NotaryUnavailable))
+
+    def _put(self, reservation: Reservation, exchange: Recorded) -> Deferred[Any]:
         draft = self._draft(reservation.credentials, exchange)
         reservation.receipt_id = draft.id
         if reservation.level is _SIGNED:
@@ -189,7 +211,7 @@ class Notarizer:
         self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
         return self._store.put_receipt(_record(reservation, draft, exchange.outcome))
 
-    def _draft(self, credentials: CredentialSet, exchange: RecordedExchange | RecordedPublish) -> ReceiptDraft:
+    def _draft(self, credentials: CredentialSet, exchange: Recorded) -> ReceiptDraft:
         statement_id, issuer = credentials.statement.id, credentials.spiffe_id
         if isinstance(exchange, RecordedPublish):
             return publish_payload(exchange, statement_id, issuer, self.redaction, self._random)
@@ -254,10 +276,14 @@ class Notarizer:
         return self._unavailable(failure)
 
     def _committed(
-        self, result: StoredReceipt | Failure | None, reservation: Reservation
-    ) -> StoredReceipt | Failure | None:
+        self, result: StoredReceipt | Failure | None, reservation: Reservation, late: BreakOff | None
+    ) -> Any:
         if isinstance(result, Failure):
             reservation.receipt_id = None
+            if late is not None and isinstance(result.value, StoreLate):
+                cause = NotaryStoreUnavailable(database=self._database, what=result.value)
+                self._store.cancel(result.value)
+                return self._commit(reservation, lambda: late(cause), None)
             self.abandon(reservation)
             if result.check(Replayed):
                 return Failure(NonceReplayed())

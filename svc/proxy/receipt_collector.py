@@ -17,7 +17,7 @@ from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NotaryStoreUnavailable
 from svc.proxy.record_budget import RecordBudget
 from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
-from svc.store.errors import Replayed, StoreError
+from svc.store.errors import Replayed, StoreError, StoreLate
 from svc.store.interface import INotaryStore
 from svc.store.records import StoredReceipt
 
@@ -140,6 +140,10 @@ class ReceiptCollector:
     async def _put_receipt(self, record: StoredReceipt) -> None:
         try:
             await self._store.put_receipt(record)
+        except StoreLate as late:
+            # The response is refused; a peer that shares this database may have stored it.
+            self._store.cancel(late, shared=True)
+            raise
         except Replayed:
             # A peer that shares this database has stored it already.
             if await self._store.get_receipt(record.id) is None:

@@ -60,6 +60,9 @@ class RecordWriter(Protocol):
     def commit(self, rows: Sequence[Row]) -> CommitResult:
         """Make records durable in one transaction."""
 
+    def discard(self, receipt_ids: Sequence[str]) -> None:
+        """Delete records durably, where they are stored; raises Refused where the database refuses."""
+
     def prune(self, before: int) -> tuple[int, bool]:
         """
         Delete one slice of the records issued before a NumericDate; after the last, what nothing refers to any more.

@@ -71,6 +71,8 @@ class StoreLate(StoreError):
 
     hint = "it may be stored all the same; check what the database waits for: its disk, a lock, the network"
     seconds: float
+    #: The record, for :meth:`svc.store.interface.INotaryStore.cancel`.
+    record: object = None
 
 
 class StoreStuck(StoreError):

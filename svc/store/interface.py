@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred
 from zope.interface import Attribute, Interface
 
 from svc.sqlite.kind import DatabaseObserver, Operation, SilentDatabaseObserver
+from svc.store.errors import StoreLate
 from svc.store.records import FoundReceipts, ReceiptQuery, StatementRecord, StoredReceipt
 
 #: Label values of ``svc_proxy_notary_db_errors_total``, with :data:`svc.sqlite.kind.Operation`.
@@ -88,6 +89,16 @@ class INotaryStore(Interface):
         Returns:
             Fires with the record after the durable commit; fails with what ``complete`` returned for the draft or
             raised, else as :meth:`put_receipt`.
+        """
+
+    def cancel(late: StoreLate, *, shared: bool = False) -> None:
+        """
+        Store a record no more whose put has failed as late, and delete it where that put has stored it, before any
+        record that is put later is stored.
+
+        Args:
+            late: what the put has failed with.
+            shared: whether another process may have stored the same record: it stays where it is not known whose it is.
         """
 
     def get_statement(statement_id: str) -> Deferred[bytes | None]:

@@ -45,7 +45,10 @@ Call = Callable[[], object]
 
 @dataclass(eq=False, slots=True)
 class _Put:
-    """A record to be stored; ``answered``, set on the reactor's thread, means that it was stored or has failed."""
+    """
+    A record to be stored; ``answered`` means that it was stored or has failed, ``cancelled`` that it is wanted no more.
+    Both are set on the reactor's thread, ``attempted`` and ``stored`` on the writer's.
+    """
 
     #: None for a draft that is not completed.
     row: Row | None
@@ -53,6 +56,19 @@ class _Put:
     draft: Any = None
     complete: CompleteDrafts | None = None
     answered: bool = False
+    cancelled: bool = False
+    #: As for :meth:`svc.store.interface.INotaryStore.cancel`.
+    shared: bool = False
+    attempted: bool = False
+    #: Whether it is stored; None while that is not known.
+    stored: bool | None = None
+
+
+@dataclass(eq=False, slots=True)
+class _Discard:
+    """A cancelled record, to be deleted where it was stored."""
+
+    put: _Put
 
 
 @dataclass(eq=False)
@@ -65,7 +81,7 @@ class _Prune:
 
 
 #: A record, or other work, which returns the calls that report its result.
-_WriteJob = _Put | Callable[[], list[Call]]
+_WriteJob = _Put | _Discard | Callable[[], list[Call]]
 
 
 @dataclass(eq=False)
@@ -157,6 +173,7 @@ class ThreadedStore(ABC):
         # Used on the writer's thread alone.
         self._pruning: list[_Prune] = []
         self._undecided: list[_Put] = []
+        self._discards: list[_Put] = []
 
     @abstractmethod
     def _open(self) -> tuple[RecordWriter, RecordReader]:
@@ -197,6 +214,13 @@ class ThreadedStore(ABC):
 
     def put_draft(self, draft: Any, complete: CompleteDrafts) -> Deferred[StoredReceipt]:
         return self._submit(_Put(None, Deferred(), draft, complete))
+
+    def cancel(self, late: StoreLate, *, shared: bool = False) -> None:
+        put = late.record
+        if isinstance(put, _Put):
+            put.cancelled, put.shared = True, shared
+            if self._write_thread is not None:
+                self._write_thread.submit(_Discard(put))
 
     def get_statement(self, statement_id: str) -> Deferred[bytes | None]:
         return self._get(lambda reader: reader.get_statement(statement_id), "workload_statement")
@@ -320,7 +344,9 @@ class ThreadedStore(ABC):
             self._set_writable(False, trouble)
         self._update_late_timer()
         for put in late:
-            put.done.errback(StoreLate(seconds=self._commit_timeout))
+            error = StoreLate(seconds=self._commit_timeout)
+            error.record = put
+            put.done.errback(error)
 
     def _stuck(self) -> StoreError:
         if self._late_timer is not None:
@@ -387,14 +413,27 @@ class ThreadedStore(ABC):
     # On the writer's thread.
 
     def _write(self, jobs: Sequence[_WriteJob]) -> None:
-        """Do a group of jobs: one commit for all records in it."""
-        puts = [job for job in jobs if isinstance(job, _Put)]
-        calls = self._complete(puts)
+        """Do a group of jobs: one commit for all records in it, after the deletion of those that are cancelled."""
+        puts: list[_Put] = []
+        cancelled: list[_Put] = []
+        others: list[Callable[[], list[Call]]] = []
+        for job in jobs:
+            if isinstance(job, _Put):
+                (cancelled if job.cancelled else puts).append(job)
+            elif isinstance(job, _Discard):
+                self._discards.append(job.put)
+            else:
+                others.append(job)
+        calls = [self._abandoned(cancelled)] if cancelled else []
+        calls += self._discard() if self._discards else []
+        calls += self._complete(puts)
         complete = [put for put in puts if put.row is not None]
         calls += self._commit(complete) if complete else []
-        for job in jobs:
-            if not isinstance(job, _Put):
-                calls += job()
+        # Before the store accepts anything again: a nonce may be used again at once.
+        self._discards += [put for put in complete if put.cancelled]
+        calls += self._discard() if self._discards else []
+        for each in others:
+            calls += each()
         # The state first, so that the store is not writable when the refusal of a record arrives.
         self._call(self._state(), *calls)
         # Only now: no record waits for a checkpoint.
@@ -433,6 +472,8 @@ class ThreadedStore(ABC):
 
     def _commit(self, puts: Sequence[_Put]) -> list[Call]:
         began = self._reactor.seconds()
+        for put in puts:
+            put.attempted = True
         result = self._writer.commit([put.row for put in puts if put.row is not None])
         seconds = self._reactor.seconds() - began
         calls = [self._error("put", entity, result.detail) for entity in result.refused]
@@ -443,7 +484,21 @@ class ThreadedStore(ABC):
         results: Sequence[Exception | None] = result.results
         if result.failure is not None:
             results = [self._unavailable(result.failure)] * len(puts)
+        for put, refusal in zip(puts, results, strict=True):
+            put.stored = refusal is None
         return [*calls, partial(self._written, puts, results, seconds)]
+
+    def _discard(self) -> list[Call]:
+        """Delete the cancelled records that are stored, or may be; tried again at the next recovery."""
+        rows = [put.row for put in self._discards if _may_be_stored(put)]
+        names = [row.id for row in rows if row is not None]
+        try:
+            if names:
+                self._writer.discard(names)
+        except Refused as refused:
+            return [self._error("put", refused.entity, refused.detail)]
+        self._discards.clear()
+        return []
 
     def _prune(self, job: _Prune) -> list[Call]:
         if job in self._pruning:
@@ -481,6 +536,7 @@ class ThreadedStore(ABC):
         if late:
             calls.insert(0, self._abandoned(late))
         if recovered:
+            calls += self._discard() if self._discards else []
             undecided, self._undecided = self._undecided, []
             for start in range(0, len(undecided), GROUP_LIMIT):
                 calls += self._commit(undecided[start : start + GROUP_LIMIT])
@@ -490,7 +546,7 @@ class ThreadedStore(ABC):
         return partial(self._written, puts, [StoreClosed()] * len(puts), 0.0)
 
     def _close_writer(self) -> None:
-        calls = self._recover() if self._undecided else []
+        calls = self._recover() if self._undecided or self._discards else []
         if self._undecided:
             calls.append(self._abandoned(self._undecided))
         refused = self._writer.close()
@@ -525,6 +581,10 @@ class ThreadedStore(ABC):
     def _close_reader(self) -> None:
         self._reader.disconnect()
         self._call(self._thread_ended)
+
+
+def _may_be_stored(put: _Put) -> bool:
+    return put.attempted and not put.shared if put.stored is None else put.stored
 
 
 def _make_calls(calls: Sequence[Call]) -> None:

@@ -58,6 +58,8 @@ _DELETE_BATCH: Final = (
     " (SELECT 1 FROM receipt WHERE receipt.batch = receipt_batch.id)"
 )
 _DELETE_STATEMENTS: Final = "DELETE FROM workload_statement WHERE expires < ?"
+_BATCH_OF: Final = "SELECT batch FROM receipt WHERE id = ?"
+_DELETE_RECEIPT: Final = "DELETE FROM receipt WHERE id = ?"
 
 
 class SqliteWriter(GroupWriter):
@@ -88,6 +90,19 @@ class SqliteWriter(GroupWriter):
                 if self.damaged:
                     break
         return result
+
+    def discard(self, receipt_ids: Sequence[str]) -> None:
+        names = [(name,) for name in receipt_ids]
+        try:
+            with transaction(self._ready()) as connection:
+                batches = [batch for name in names for batch in connection.execute(_BATCH_OF, name)]
+                connection.executemany(_DELETE_RECEIPT, names)
+                connection.executemany(_DELETE_BATCH, batches)
+        except sqlite3.Error as error:
+            self._sets.clear()
+            self._degrade(error)
+            raise Refused("receipt", error, self.trouble) from error
+        self._since_checkpoint += TRANSACTION_OVERHEAD + len(names) * ROW_OVERHEAD
 
     def prune(self, before: int) -> tuple[int, bool]:
         try:

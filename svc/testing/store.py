@@ -13,8 +13,9 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 from zope.interface import implementer
 
+from svc.sqlite.threads import COMMIT_SECONDS
 from svc.store.backend import STATEMENT_GRACE
-from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreError
+from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreError, StoreLate
 from svc.store.interface import CompleteDrafts, INotaryStore
 from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition, StatementRecord, StoredReceipt
 
@@ -72,6 +73,10 @@ class MemoryStore:
         if not self.hold:
             self.release()
         return done
+
+    def cancel(self, late: StoreLate, *, shared: bool = False) -> None:
+        self._drafts = [each for each in self._drafts if each is not late.record]
+        self._held = [each for each in self._held if each is not late.record]
 
     def get_statement(self, statement_id: str) -> Deferred[bytes | None]:
         if not self._open:
@@ -159,6 +164,19 @@ class MemoryStore:
         for write, done in held:
             _commit(write, done)
 
+    def expire(self) -> None:
+        """Fail the records that are held back as late; those that are not cancelled stay held back."""
+        drafts, self._drafts = self._drafts, []
+        held, self._held = self._held, []
+        for draft, complete, done in drafts:
+            late = draft, complete, _unheard()
+            self._drafts.append(late)
+            done.errback(_late(late))
+        for write, waiting in held:
+            kept = write, _unheard()
+            self._held.append(kept)
+            waiting.errback(_late(kept))
+
     @property
     def held(self) -> int:
         """How many records wait for :meth:`release`."""
@@ -216,6 +234,16 @@ def _is_selected(receipt: StoredReceipt, query: ReceiptQuery) -> bool:
         and query.outcome in (None, receipt.outcome)
         and query.selects(receipt.payload)
     )
+
+
+def _late(record: object) -> StoreLate:
+    late = StoreLate(seconds=COMMIT_SECONDS)
+    late.record = record
+    return late
+
+
+def _unheard() -> Deferred[Any]:
+    return Deferred().addErrback(lambda _failure: None)
 
 
 def _commit(write: Callable[[], None], done: Deferred[None]) -> None:

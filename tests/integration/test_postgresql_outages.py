@@ -15,6 +15,7 @@ from twisted.internet.task import deferLater
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from svc.sqlite.threads import COMMIT_SECONDS
 from svc.store.errors import DatabaseUnavailable, Replayed, StoreClosed, StoreError, StoreLate
 from svc.store.postgresql.address import DatabaseAddress
 from svc.store.postgresql.session import PostgresSession
@@ -42,6 +43,13 @@ class OutageCase(SynchronousTestCase):
 
     def stored(self) -> list[str]:
         return [name for (name,) in self.server.admin("SELECT id FROM svc_notary.receipt ORDER BY id")]
+
+    def refused(self) -> ExitStack:
+        """Let the server take no connection of the role."""
+        stack = ExitStack()
+        self.server.admin("ALTER ROLE svc NOLOGIN")
+        stack.callback(self.server.admin, "ALTER ROLE svc LOGIN")
+        return stack
 
 
 class ConnectionTests(OutageCase):
@@ -98,13 +106,6 @@ class ConnectionTests(OutageCase):
             self.successResultOf(self.store.close())
         self.failureResultOf(put, StoreClosed)
         self.assertEqual([], self.reactor.getDelayedCalls())
-
-    def refused(self) -> ExitStack:
-        """Let the server take no connection of the role."""
-        stack = ExitStack()
-        self.server.admin("ALTER ROLE svc NOLOGIN")
-        stack.callback(self.server.admin, "ALTER ROLE svc LOGIN")
-        return stack
 
     def test_attempts(self) -> None:
         """Attempts follow after increasing delays up to the limit, none at once; then the waiting records are late."""
@@ -213,6 +214,19 @@ class UnknownCommitTests(OutageCase):
         self.successResultOf(put)
         self.assertEqual(["r1"], self.stored())
         self.failureResultOf(self.store.put_receipt(receipt("r1", nonce="n1")), Replayed)
+
+    def test_cancelled_without_an_answer(self) -> None:
+        """A record that was stored although the answer was lost is deleted where it was late, before a later one."""
+        LosingSession.lose = "after"
+        put = self.store.put_receipt(receipt("r1", nonce="n1"))
+        with self.refused():
+            self.reactor.advance(COMMIT_SECONDS)
+            self.store.cancel(self.failureResultOf(put, StoreLate).value)
+            again = self.store.put_receipt(receipt("r2", nonce="n1"))
+            self.assertEqual(["r1"], self.stored())
+        self.reactor.advance(RETRY_MOST)
+        self.successResultOf(again)
+        self.assertEqual(["r2"], self.stored())
 
     def test_not_stored(self) -> None:
         """One that was not stored is stored then."""

@@ -79,6 +79,17 @@ class PostgresBatchTests(SynchronousTestCase):
         self.assertEqual([None] * 3, self.store._writer.commit(batch("r1", "r2", "r3")).results)
         self.assertEqual((3, 1, 1), self.count())
 
+    def test_discarded_records(self) -> None:
+        """Records are deleted by their ids, with the batch that none needs any more."""
+        self.store.init()
+        writer = self.store._writer
+        writer.commit([*batch("r1", "r2"), receipt("r3", nonce="n1")])
+        writer.discard(["r1", "r3", "unknown"])
+        self.assertEqual((1, 1), self.count()[:2])
+        writer.discard(["r2"])
+        self.assertEqual((0, 0), self.count()[:2])
+        self.successResultOf(self.store.put_receipt(receipt("r4", nonce="n1")))
+
     def test_replays(self) -> None:
         """A replay among them fails alone; of none that is stored no batch is kept."""
         self.store.init()

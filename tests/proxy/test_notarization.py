@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from datetime import timedelta
+from typing import Any
 
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
@@ -19,8 +21,8 @@ from svc.proxy.config import LimitSettings
 from svc.proxy.http.response import MAX_WITHHELD
 from svc.proxy.record_budget import Allowance
 from svc.store.errors import StoreClosed
-from svc.store.records import StoredReceipt
-from svc.strictjson import loads_object
+from svc.store.records import ReceiptQuery, StoredReceipt
+from svc.strictjson import b64u_encode, loads_object
 from tests.proxy.rig import AUTHORITY, CALLER, Rig, Wire, lose
 
 NONCE = b"AAAAAAAAAAAAAAAAAAAAAA"
@@ -524,6 +526,102 @@ class ReleaseTests(NotarizationTestCase):
         self.assertTrue(self.wire.aborted)
         self.assertEqual(self.wire.take(), b"")
         self.assertEqual(self.rig.reporter.failures, ["notary_unavailable"])
+
+
+class LateRecordTests(NotarizationTestCase):
+    """A record that is not durable in time breaks the response off, and says so when it is written."""
+
+    HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nX-Kind: a\r\n\r\n"
+    CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+    def late(self, *response: bytes, request: bytes = b"", level: str = "signRequest", leaves: bool = False) -> Any:
+        """Respond in parts; return what the client was given, and the record."""
+        self.setUp()
+        self.rig.store.hold = True
+        self.client.dataReceived(request or get(level, NONCE))
+        for part in response:
+            self.rig.respond(part)
+        if leaves:
+            lose(self.client)
+        given = self.wire.take()
+        self.rig.store.expire()
+        self.assertEqual((b"", not leaves), (self.wire.take(), self.wire.aborted))
+        self.assertEqual(["notary_unavailable"], self.rig.reporter.failures)
+        self.assertEqual([], self.rig.reporter.summaries)
+        self.rig.store.release()
+        [summary] = self.rig.reporter.summaries
+        [stored] = self.successResultOf(self.rig.store.find(ReceiptQuery()))
+        self.assertEqual((summary.receipt_id, summary.outcome.value), (stored.id, stored.outcome))
+        self.assertEqual((0, 1), (self.rig.notarizer.in_flight, len(self.rig.reporter.failures)))
+        payload: Any = loads_object(stored.payload)
+        self.assertEqual(stored.outcome, payload["svc"]["outcome"])
+        if payload["svc"]["response"] is not None:
+            self.assertEqual(summary.response_octets, payload["svc"]["response"]["body"]["size"])
+        return given.partition(b"\r\n\r\n")[2], payload["svc"]
+
+    def check(self, given: bytes, claims: Any, outcome: str = "server_aborted") -> None:
+        """The record says that the client was given this part of a body."""
+        self.assertEqual(outcome, claims["outcome"])
+        self.assertEqual(200, claims["response"]["status"])
+        digest = b64u_encode(hashlib.sha256(given).digest())
+        self.assertEqual({"size": len(given), "sha-256": digest, "complete": False}, claims["response"]["body"])
+
+    def test_part_of_a_body(self) -> None:
+        """Of a body of known length, which came in parts, the client has what came before the last part."""
+        for level in ("signRequest", "logRequest"):
+            given, claims = self.late(self.HEAD % 5 + b"abc", b"de", level=level)
+            self.assertEqual(b"abc", given)
+            self.check(given, claims)
+
+    def test_all_but_the_last_octet(self) -> None:
+        """Of much that came at once the client lacks the last octet."""
+        given, claims = self.late(self.HEAD % (MAX_WITHHELD + 2), b"x" * (MAX_WITHHELD + 2))
+        self.assertEqual(b"x" * (MAX_WITHHELD + 1), given)
+        self.check(given, claims)
+
+    def test_chunks(self) -> None:
+        """Of a chunked body the client has all chunks but those that came with the end; trailers it has not."""
+        end = b"3\r\nend\r\n0\r\nA: b\r\n\r\n"
+        given, claims = self.late(self.CHUNKED + b"2\r\nok\r\n", end)
+        self.assertEqual(b"2\r\nok\r\n", given)
+        self.check(b"ok", claims)
+        self.assertEqual([], claims["response"]["trailers"])
+        size = MAX_WITHHELD + 1
+        _given, claims = self.late(self.CHUNKED, b"%x\r\n%b\r\n0\r\n\r\n" % (size, b"x" * size))
+        self.check(b"x" * size, claims)
+
+    def test_withheld_as_a_whole(self) -> None:
+        """Where nothing was sent the record has no response."""
+        upgrade = get("signRequest", NONCE, rest=b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+        switch = b"HTTP/1.1 101 S\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n"
+        for request, response in (
+            (b"", OK),
+            (b"", b"HTTP/1.1 204 No Content\r\n\r\n"),
+            (get("signRequest", NONCE, method=b"HEAD"), self.HEAD % 9),
+            (upgrade, switch),
+        ):
+            given, claims = self.late(response, request=request)
+            self.assertEqual((b"", "server_aborted", None), (given, claims["outcome"], claims["response"]))
+
+    def test_close_of_http_1_0(self) -> None:
+        """A body that the close would have ended is cut by a reset; the record does not call it complete."""
+        request = b"GET / HTTP/1.0\r\nHost: api\r\nSvc-Notarization-Level: logRequest\r\n\r\n"
+        given, claims = self.late(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nabc", b"de", request=request)
+        self.check(given, claims)
+
+    def test_client_that_left(self) -> None:
+        """The record of a client that left meanwhile has that as its end."""
+        given, claims = self.late(self.HEAD % 5 + b"abc", b"de", leaves=True)
+        self.check(given, claims, "client_aborted")
+
+    def test_counted(self) -> None:
+        """The request counts as one whose record failed; that of how it ended is counted when it is written."""
+        self.late(OK)
+        counted = [
+            self.rig.registry.get_sample_value("svc_proxy_notary_records_total", {"result": result, "protocol": "http"})
+            for result in ("error", "success")
+        ]
+        self.assertEqual([1.0, 1.0], counted)
 
 
 class RecordTests(NotarizationTestCase):

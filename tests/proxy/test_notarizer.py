@@ -30,7 +30,7 @@ from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreUnavailable
 from svc.store.interface import CompleteDrafts
-from svc.store.records import StoredReceipt
+from svc.store.records import ReceiptQuery, StoredReceipt
 from svc.strictjson import b64u_encode, loads_object
 from svc.testing.store import MemoryStore
 from tests.proxy.rig import BASE, CALLER, OWN
@@ -320,6 +320,93 @@ class AdmissionTests(NotarizerTestCase):
         self.notarizer.abandon(reservation)
         self.assertEqual(self.notarizer.in_flight, 0)
         self.reservation()
+
+
+class LateTests(NotarizerTestCase):
+    """A record that is not durable in time."""
+
+    def setUp(self) -> None:
+        """Create a store that holds records back."""
+        super().setUp()
+        self.store = MemoryStore()  # type: ignore[assignment]
+        self.store.init()
+        self.store.hold = True
+        self.notarizer = self.make()
+        self.causes: list[NotaryUnavailable] = []
+
+    def commit(self, reservation: Reservation, *, broken_off: bool = True) -> Deferred[StoredReceipt | None]:
+        """Commit a complete exchange, which is broken off where its record is late."""
+
+        def late(cause: NotaryUnavailable) -> RecordedExchange:
+            self.causes.append(cause)
+            return replace(exchange_of(reservation), outcome=ExchangeOutcome.SERVER_ABORTED)
+
+        return self.notarizer.commit(reservation, exchange_of(reservation), late if broken_off else None)
+
+    def found(self) -> list[StoredReceipt]:
+        """What is stored."""
+        return self.successResultOf(self.store.find(ReceiptQuery()))
+
+    def test_recorded_as_it_ended(self) -> None:
+        """The record is cancelled; the one in its place says how the exchange ended, under the same nonce."""
+        for level in (SIGN, LOG):
+            self.setUp()
+            reservation = self.reservation(level)
+            done = self.commit(reservation)
+            self.store.expire()
+            self.assertNoResult(done)
+            self.assertIn("did not report within", str(self.causes[0]))
+            self.assertTrue(self.notarizer.is_in_flight(CLIENT, NONCES[0]))
+            self.store.release()
+            self.successResultOf(done)
+            [stored] = self.found()
+            self.assertEqual(
+                ("server_aborted", NONCES[0], reservation.receipt_id), (stored.outcome, stored.nonce, stored.id)
+            )
+            self.assertEqual((0, 0, 1), (self.notarizer.in_flight, self.notarizer.waiting, len(self.causes)))
+
+    def test_late_twice(self) -> None:
+        """Where that one is late too it fails, and stays to be written: it is true however late."""
+        done = self.commit(self.reservation())
+        self.store.expire()
+        self.store.expire()
+        self.failureResultOf(done, NotaryUnavailable)
+        self.assertEqual((0, 0, 1), (self.notarizer.in_flight, self.notarizer.waiting, len(self.causes)))
+        self.store.release()
+        self.assertEqual(["server_aborted"], [each.outcome for each in self.found()])
+
+    def test_true_however_late(self) -> None:
+        """A record that nothing waits for fails, and stays to be written."""
+        done = self.commit(self.reservation(), broken_off=False)
+        self.store.expire()
+        self.failureResultOf(done, NotaryUnavailable)
+        self.assertEqual([], self.causes)
+        self.store.release()
+        self.assertEqual(["complete"], [each.outcome for each in self.found()])
+
+    def test_that_cannot_be_made(self) -> None:
+        """A defect in ending the exchange leaves no record and no reservation."""
+        reservation = self.reservation()
+        done = self.notarizer.commit(reservation, exchange_of(reservation), lambda _cause: {}["defect"])  # type: ignore[index]
+        self.store.expire()
+        self.failureResultOf(done, NotaryUnavailable)
+        self.assertEqual(1, len(self.flushLoggedErrors(KeyError)))
+        self.store.release()
+        self.assertEqual((0, 0, []), (self.notarizer.in_flight, self.notarizer.waiting, self.found()))
+
+    def test_released_nonce(self) -> None:
+        """A nonce that is released can be used again at once; the record is found by its identifier."""
+        reservation = self.reservation(LOG)
+        self.notarizer.release_nonce(reservation)
+        self.notarizer.release_nonce(reservation)
+        again = self.reservation(LOG)
+        self.assertEqual(2, self.notarizer.in_flight)
+        self.assertTrue(self.notarizer.is_in_flight(CLIENT, reservation.jti))
+        for each in (reservation, again):
+            self.notarizer.commit(each, exchange_of(each))
+        self.store.release()
+        self.assertEqual({None, NONCES[0]}, {each.nonce for each in self.found()})
+        self.assertEqual(0, self.notarizer.in_flight)
 
 
 class SharedNotaryTests(NotarizerTestCase):

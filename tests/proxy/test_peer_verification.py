@@ -1040,6 +1040,18 @@ class CollectedTests(PairTestCase):
         )
         self.assertEqual(pair.summary.recorded, True)
 
+    def test_database_is_late(self) -> None:
+        """A receipt that is stored too late ends the response without its end, and is not kept."""
+        pair = Pair(RECORD, collect=True)
+        self.assertTrue(pair.send(GET + END).endswith(b"hello"))
+        pair.local.store.hold = True
+        got = pair.send(GET + END)
+        self.assertTrue(got.endswith(b"hell"), got)
+        pair.local.store.expire()
+        self.assertTrue(pair.wire.aborted)
+        pair.local.store.release()
+        self.assertEqual((len(pair.stored()), pair.local.collector.in_flight), (1, 0))
+
     def test_shared_database(self) -> None:
         """A receipt that the peer has stored in the same database is not refused as a second one."""
         pair = Pair(RECORD, collect=True)

@@ -21,7 +21,7 @@ from svc.sqlite.database import DatabaseFile
 from svc.sqlite.errors import DatabaseCorrupt
 from svc.sqlite.threads import COMMIT_SECONDS, GROUP_LIMIT
 from svc.sqlite.writer import CHECKPOINT_BYTES
-from svc.store.backend import PRUNE_SLICE
+from svc.store.backend import PRUNE_SLICE, Refused
 from svc.store.errors import Replayed, StoreBusy, StoreError, StoreUnavailable
 from svc.store.records import MAX_FOUND, ReceiptQuery, StoredReceipt
 from svc.store.schema import NOTARY
@@ -687,6 +687,27 @@ class PruningTests(StoreCase):
         self.assertEqual(new, self.successResultOf(store.get_receipt("r3")))
         self.assertEqual(1, self.successResultOf(store.prune(NOW + 1)))
         self.assertEqual((0, 0, 0, 0, 0), self.counts())
+
+    def test_discarded_records(self) -> None:
+        """Records are deleted by their ids, with the batch that none needs any more; unknown ids change nothing."""
+        store = self.opened()
+        first, second, alone = *batch("r1", "r2"), receipt("r3", nonce="n1")
+        store._writer.commit([first, second, alone])
+        store._writer.discard(["r1", "r3", "unknown"])
+        self.assertEqual([second], self.successResultOf(store.find(ReceiptQuery())))
+        self.assertEqual(1, self.counts()[4])
+        store._writer.discard(["r2"])
+        self.assertEqual((0, 0), (self.counts()[0], self.counts()[4]))
+        self.successResultOf(store.put_receipt(receipt("r4", nonce="n1")))
+
+    def test_discard_that_is_refused(self) -> None:
+        """A full disk is reported as for a record, and nothing is deleted."""
+        store = self.opened()
+        store._writer.commit([receipt("r1")])
+        self.fault("DELETE FROM receipt WHERE id", sqlite3.SQLITE_FULL)
+        self.assertRaises(Refused, store._writer.discard, ["r1"])
+        self.assertTrue(store._writer.degraded)
+        self.assertIsNotNone(self.successResultOf(store.get_receipt("r1")))
 
     def test_a_batch_between_slices(self) -> None:
         """A batch of which one slice deletes a part stays until the next slice deletes the rest."""

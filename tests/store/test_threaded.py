@@ -28,6 +28,7 @@ class ScriptedWriter:
         self.trouble = ""
         self.away = False
         self.stored: list[str] = []
+        self.discarded: list[str] = []
         self.closed = False
 
     def commit(self, rows: Sequence[Row]) -> CommitResult:
@@ -37,6 +38,13 @@ class ScriptedWriter:
             return CommitResult(refused=["receipt"], undecided=True)
         self.stored += [row.id for row in rows]
         return CommitResult(results=[None] * len(rows))
+
+    def discard(self, receipt_ids: Sequence[str]) -> None:
+        """Delete the records, unless the database is unavailable."""
+        if self.away:
+            raise Refused("receipt", OSError("away"))
+        self.discarded += receipt_ids
+        self.stored = [name for name in self.stored if name not in receipt_ids]
 
     def prune(self, before: int) -> tuple[int, bool]:
         """Delete nothing."""
@@ -192,6 +200,102 @@ class LatenessTests(ThreadedCase):
             thread.run()
         self.successResultOf(closed)
         self.assertEqual([], self.reactor.getDelayedCalls())
+
+
+class CancelTests(ThreadedCase):
+    """A record that was late is not wanted any more."""
+
+    def late(self, store: ScriptedStore, put: Deferred[Any], *, shared: bool = False) -> None:
+        """Let a record be late, and cancel it."""
+        self.reactor.advance(COMMIT_SECONDS)
+        store.cancel(self.failureResultOf(put, StoreLate).value, shared=shared)
+
+    def test_before_it_is_written(self) -> None:
+        """A record that waits is never written; one that is put later is."""
+        store = self.opened(HeldThread)
+        self.late(store, store.put_receipt(receipt("r1", nonce="n1")))
+        again = store.put_receipt(receipt("r2", nonce="n1"))
+        self.threads[0].run()
+        self.successResultOf(again)
+        self.assertEqual((["r2"], []), (store.writer.stored, store.writer.discarded))
+        self.assertTrue(store.writable)
+
+    def test_while_it_is_written(self) -> None:
+        """One whose commit ends later is deleted before the store accepts records again."""
+        store = self.opened(HeldThread)
+        commit, seen = store.writer.commit, []
+
+        def slow(rows: Sequence[Row]) -> CommitResult:
+            store.writer.commit = commit  # type: ignore[method-assign]
+            self.late(store, put)
+            return commit(rows)
+
+        store.writer.commit = slow  # type: ignore[method-assign]
+        self.observer.writable_changed = lambda *_state: seen.append(list(store.writer.stored))  # type: ignore[method-assign]
+        put = store.put_receipt(receipt("r1", nonce="n1"))
+        self.threads[0].run()
+        self.assertEqual(["r1"], store.writer.discarded)
+        self.assertEqual([], seen[-1])
+        again = store.put_receipt(receipt("r2", nonce="n1"))
+        self.threads[0].run()
+        self.successResultOf(again)
+        self.assertEqual(["r2"], store.writer.stored)
+
+    def test_written_before_it_is_cancelled(self) -> None:
+        """One that was stored meanwhile is deleted, and before a later one of the same group is stored."""
+        store = self.opened(HeldThread)
+        put = store.put_receipt(receipt("r1", nonce="n1"))
+        self.reactor.advance(COMMIT_SECONDS)
+        self.threads[0].run()
+        store.cancel(self.failureResultOf(put, StoreLate).value)
+        again = store.put_receipt(receipt("r2", nonce="n1"))
+        thread = self.threads[0]
+        thread.work([thread.jobs.pop(0) for _job in range(2)])
+        self.successResultOf(again)
+        self.assertEqual((["r2"], ["r1"]), (store.writer.stored, store.writer.discarded))
+
+    def test_undecided(self) -> None:
+        """Where it is not known whether it is stored it is deleted; one that others may have stored stays."""
+        for shared in (False, True):
+            store = self.opened()
+            store.writer.away = True
+            self.late(store, store.put_receipt(receipt("r1")), shared=shared)
+            store.writer.away = False
+            self.reactor.advance(1)
+            self.assertEqual([] if shared else ["r1"], store.writer.discarded)
+            self.assertEqual([], store.writer.stored)
+            self.assertTrue(store.writable)
+
+    def test_refused(self) -> None:
+        """A deletion that the database refuses is reported, and tried again; the close is the last attempt."""
+        for closes in (False, True):
+            store = self.opened(HeldThread)
+            put = store.put_receipt(receipt("r1"))
+            self.reactor.advance(COMMIT_SECONDS)
+            self.threads[0].run()
+            store.writer.away = True
+            store.cancel(self.failureResultOf(put, StoreLate).value)
+            self.threads[0].run()
+            self.assertIn(("put", "receipt"), self.observer.errors)
+            self.assertEqual([], store.writer.discarded)
+            store.writer.away = False
+            if closes:
+                self.successResultOf(store.close())
+            else:
+                store.put_receipt(receipt("r2"))
+                self.threads[0].run()
+            self.assertEqual(["r1"], store.writer.discarded)
+
+    def test_after_the_close(self) -> None:
+        """The failure of a close that hangs can be cancelled; nothing is left to do."""
+        store = self.opened(HangingThread)
+        put = store.put_receipt(receipt("r1"))
+        put.addErrback(lambda failure: store.cancel(failure.value))
+        closing = store.close()
+        self.reactor.advance(COMMIT_SECONDS)
+        self.failureResultOf(closing, StoreStuck)
+        self.threads[0].run()
+        self.assertEqual([], store.writer.stored)
 
 
 class UndecidedTests(ThreadedCase):

@@ -12,7 +12,7 @@ the connection is dropped.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -458,6 +458,8 @@ class Exchange:
     def upstream_events(self, events: list[Event]) -> None:
         """A part of the response has arrived."""
         out: list[bytes] = []
+        if self._writer is not None:
+            self._writer.arrives()
         for event in events:
             kind = type(event)
             if kind is bytes:
@@ -564,7 +566,7 @@ class Exchange:
             obtained = Deferred.fromCoroutine(self._obtain_receipt(self._observation, connection))
             obtained.addCallbacks(self._released, self._receipt_refused)
             return
-        done = self._put_record()
+        done = self._put_record(self._late)
         if done is not None:
             done.addCallbacks(self._released, self._unrecorded)
 
@@ -610,12 +612,23 @@ class Exchange:
         if data and not self._client.gone:
             self._client.write(data)
 
-    def _put_record(self) -> Deferred[None] | None:
+    def _put_record(self, late: Callable[[], ExchangeOutcome] | None = None) -> Deferred[None] | None:
         """Commit the record, where one was promised."""
         recorder, reservation = self._recorder, self._reservation
         if reservation is None or not isinstance(recorder, Recorder):
             return None
-        return put_record(self._context, self._client.caller.text, reservation, recorder, self._outcome)
+        return put_record(self._context, self._client.caller.text, reservation, recorder, self._outcome, late)
+
+    def _late(self) -> ExchangeOutcome:
+        """Break off a response whose record is not durable in time; the record in its place says so."""
+        if self._writer is not None and isinstance(self._recorder, Recorder):
+            self._writer.cut(self._recorder)
+        if self.stage is not _FINISHED:
+            self._abort()
+            self._outcome_unrecorded = ExchangeOutcome.SERVER_ABORTED
+            self._client.abort("record")
+        self._outcome = self._outcome_unrecorded
+        return self._outcome
 
     def _released(self, _result: None) -> None:
         if self.stage is _FINISHED:

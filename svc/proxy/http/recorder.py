@@ -8,6 +8,7 @@ Owns the running digests; holds no body, and outbound no more than the beginning
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,6 +34,7 @@ from svc.wire.fields import Field
 from svc.wire.http1 import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
+    from svc.proxy.errors import NotaryUnavailable
     from svc.proxy.http.context import HttpContext
     from svc.proxy.notarizer import Reservation
     from svc.transport.evidence import PeerEvidence
@@ -59,6 +61,13 @@ class BodyDigest:
         else:
             self._hash.update(data)
         self.size += len(data)
+
+    def copy(self) -> BodyDigest:
+        """Return another one in the same state."""
+        copied = BodyDigest()
+        copied.size = self.size
+        copied._hash = None if self._hash is None else self._hash.copy()
+        return copied
 
     def summary(self) -> BodySummary:
         """Return size and digest so far, and whether that is the whole body."""
@@ -149,6 +158,12 @@ class Recorder(ExchangeDigests):
         """See :meth:`begin_response`."""
         self.response_trailers, self.response.complete = released, True
 
+    def cut_response(self, given: BodyDigest | None) -> None:
+        """Keep of a response what its client was given: no more than this part of the body, None for nothing at all."""
+        self.response, self.response_trailers = given or BodyDigest(), []
+        if given is None:
+            self.status, self.response_fields = None, []
+
     def exchange(self, jti: str, outcome: ExchangeOutcome, completed: datetime) -> RecordedExchange:
         """Return the exchange as the notary records it; ``jti`` is its identifier."""
         head = self._head
@@ -236,25 +251,44 @@ class Observation(ExchangeDigests):
 
 
 def put_record(
-    context: HttpContext, peer: str, reservation: Reservation, recorder: Recorder, outcome: ExchangeOutcome
+    context: HttpContext,
+    peer: str,
+    reservation: Reservation,
+    recorder: Recorder,
+    outcome: ExchangeOutcome,
+    late: Callable[[], ExchangeOutcome] | None = None,
 ) -> Deferred[None]:
     """
     Commit the record of an exchange; count and report the result.
 
-    Fires when the record is on disk; fails as :meth:`svc.proxy.notarizer.Notarizer.commit`.
+    Fires when the record is on disk; fails as :meth:`svc.proxy.notarizer.Notarizer.commit`. Where it is not durable in
+    time ``late`` ends the exchange, and how it ended is recorded in its place.
     """
 
     def written(_signed: object) -> None:
         context.notary_metrics.records_written.inc()
 
-    def failed(failure: Failure) -> Failure:
+    reported = False
+
+    def report(error: BaseException | None) -> None:
         context.notary_metrics.records_failed.inc()
-        error = failure.value
         reason, what = type(error).__name__, "the record could not be committed"
         if isinstance(error, SvcError):
             reason, what = error.reason, f"{what}: {error}"
         context.reporter.exchange_failed(reason, peer, what)
+
+    def failed(failure: Failure) -> Failure:
+        if not reported:
+            report(failure.value)
         return failure
 
+    def broken_off(error: NotaryUnavailable) -> RecordedExchange:
+        nonlocal reported
+        reported = True
+        report(error)
+        ended = outcome if late is None else late()
+        return recorder.exchange(reservation.jti, ended, context.wall())
+
     exchange = recorder.exchange(reservation.jti, outcome, context.wall())
-    return context.notarizer.commit(reservation, exchange).addCallbacks(written, failed)
+    done = context.notarizer.commit(reservation, exchange, None if late is None else broken_off)
+    return done.addCallbacks(written, failed)

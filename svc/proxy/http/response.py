@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
-from svc.proxy.http.recorder import ExchangeDigests
+from svc.proxy.http.recorder import BodyDigest, ExchangeDigests, Recorder
 from svc.wire.fields import Field, encode_fields, end_to_end_trailers
 from svc.wire.http1 import RequestHead, ResponseHead
 
@@ -27,6 +27,9 @@ class Framing(Enum):
     CHUNKED = "the last chunk"
     CLOSE = "the end of the connection"
 
+
+#: Of which nothing is taken: never updated.
+_NOTHING: Final = BodyDigest()
 
 # Looking up a member of an enum costs three times what comparing it does, and each response does so several times.
 _NONE, _LENGTH, _CHUNKED, _CLOSE = Framing
@@ -66,7 +69,18 @@ class ResponseWriter:
     Without a recorder nothing is recorded and nothing withheld.
     """
 
-    __slots__ = ("_framing", "_options", "_recorder", "_remaining", "close", "first", "held", "octets")
+    __slots__ = (
+        "_before",
+        "_framing",
+        "_given",
+        "_options",
+        "_recorder",
+        "_remaining",
+        "close",
+        "first",
+        "held",
+        "octets",
+    )
 
     def __init__(
         self, request: RequestHead, head: ResponseHead, *, close: bool, added: bytes, recorder: ExchangeDigests | None
@@ -76,6 +90,9 @@ class ResponseWriter:
         self._remaining = head.length or 0
         self._options = head.options
         self._recorder = recorder
+        # The recorded body before what arrives now, and what the client has of it while its end is withheld: without
+        # the withheld octet of a known length, or nothing of what arrived with the end.
+        self._before = self._given = _NOTHING
         #: Whether the client's connection ends after it.
         self.close = close or framing is _CLOSE
         #: The octets to send at once, empty where nothing is sent before the record is durable.
@@ -93,14 +110,18 @@ class ResponseWriter:
         """Frame a piece of the body; return what may be sent now."""
         recorder = self._recorder
         self.octets += len(data)
-        if recorder is not None:
-            recorder.response.update(data)
-        if self._framing is _CHUNKED:
-            return b"%x\r\n%b\r\n" % (len(data), data)
         if recorder is not None and self._framing is _LENGTH:
             self._remaining -= len(data)
             if self._remaining <= 0:
                 self.held, data = data[-1:], data[:-1]
+                recorder.response.update(data)
+                self._given = recorder.response.copy()
+                recorder.response.update(self.held)
+                return data
+        if recorder is not None:
+            recorder.response.update(data)
+        if self._framing is _CHUNKED:
+            return b"%x\r\n%b\r\n" % (len(data), data)
         return data
 
     def end(self, trailers: list[Field]) -> bytes:
@@ -113,6 +134,8 @@ class ResponseWriter:
         recorder = self._recorder
         if recorder is None:
             return last
+        if self._framing is not _LENGTH:
+            self._given = recorder.response.copy()
         recorder.end_response(trailers, kept)
         self.held += last
         return b""
@@ -124,5 +147,16 @@ class ResponseWriter:
             return [data]
         if self.first in out:
             self.first = b""
+        self._given = self._before
         self.held = data + self.held
         return []
+
+    def arrives(self) -> None:
+        """More of a response arrives, which may be withheld as a whole."""
+        if self._recorder is not None:
+            self._before = self._recorder.response.copy()
+
+    def cut(self, recorder: Recorder) -> None:
+        """Never send what is withheld: the record has what the client was given."""
+        recorder.cut_response(self._given if self.first else None)
+        self.octets = recorder.response.size

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
@@ -109,6 +109,8 @@ class PublishExchange:
     repeated: bool = False
     #: Whether a later packet with its packet identifier is another message.
     over: bool = False
+    #: Whether its record was not durable in time; the one in its place has no acknowledgement.
+    late: bool = False
     #: Called when the record is durable, or failed.
     waiting: list[RecordDone] = field(default_factory=list)
     #: When its connection ended, by both clocks, and how.
@@ -225,17 +227,36 @@ class PublishRecords:
             completed=max(completed, exchange.received),
             outcome=outcome,
         )
-        done = self.notarizer.commit(reservation, recorded)
+        # With QoS 0 nothing is withheld, nor from a client that has left: such a record is true however late it is.
+        done = self.notarizer.commit(
+            reservation,
+            recorded,
+            None if acknowledgement is None else lambda error: self._broken_off(error, exchange, reservation, recorded),
+        )
         done.addCallbacks(
             self._written, self._failed, callbackArgs=(exchange, recorded), errbackArgs=(exchange, recorded)
         )
+
+    def _broken_off(
+        self, error: NotaryUnavailable, exchange: PublishExchange, reservation: Reservation, recorded: RecordedPublish
+    ) -> RecordedPublish:
+        """
+        Acknowledge nothing where the record is not durable in time, and return what is recorded in its place.
+
+        The repeated message is an exchange of its own, with the nonce.
+        """
+        exchange.late = exchange.over = True
+        self._report_failure(error, reservation.client)
+        self.notarizer.release_nonce(reservation)
+        self._call_waiting(exchange, Failure(error))
+        return _without_acknowledgement(recorded, self.wall())
 
     def _written(self, record: StoredReceipt | None, exchange: PublishExchange, recorded: RecordedPublish) -> None:
         if self.reporter.recorded_exchanges:
             self._report(exchange, recorded)
         reservation, exchange.reservation = exchange.reservation, None
         self.metrics.records_written.inc()
-        exchange.recorded, exchange.committing = True, False
+        exchange.recorded, exchange.committing = not exchange.late, False
         if reservation is not None and exchange.level is Level.SIGN_REQUEST:
             exchange.receipt_id = reservation.receipt_id
         self._on_release_point(ReleasePoint.RECEIPT_COMMITTED)
@@ -248,15 +269,20 @@ class PublishRecords:
             self._report(exchange, recorded)
         client = "" if exchange.reservation is None else exchange.reservation.client
         exchange.reservation, exchange.committing, exchange.over = None, False, True
+        if not exchange.late:
+            self._report_failure(failure.value, client)
+        self._call_waiting(exchange, failure)
+
+    def _report_failure(self, error: BaseException | None, client: str) -> None:
         self.metrics.records_failed.inc()
-        error = failure.value
         reason, what = type(error).__name__, "the record could not be committed"
         if isinstance(error, SvcError):
             reason, what = error.reason, f"{what}: {error}"
         self.reporter.exchange_failed(reason, client, what)
-        self._call_waiting(exchange, failure)
 
     def _report(self, exchange: PublishExchange, recorded: RecordedPublish) -> None:
+        if exchange.late:
+            recorded = _without_acknowledgement(recorded, recorded.completed)
         message, answer, reservation = recorded.message, recorded.acknowledgement, exchange.reservation
         self.reporter.message_recorded(
             MessageSummary(
@@ -419,7 +445,7 @@ class PublishRecorder:
             self._over(exchange, response)
             done(exchange.receipt_id)
             return
-        if exchange.reservation is None:
+        if exchange.reservation is None or exchange.late:
             # Its record has failed, for an earlier connection or since it was ended before.
             self._completed(exchange, response, Failure(NotaryUnavailable()), done)
             return
@@ -561,6 +587,11 @@ class PublishRecorder:
         packet_id = exchange.message.packet_id
         if self._open.get(packet_id) is exchange:
             del self._open[packet_id]
+
+
+def _without_acknowledgement(recorded: RecordedPublish, completed: datetime) -> RecordedPublish:
+    completed = max(completed, recorded.received)
+    return replace(recorded, acknowledgement=None, completed=completed, outcome=ExchangeOutcome.SERVER_ABORTED)
 
 
 def _is_about(stored: StoredReceipt, message: PublishedMessage, level: Level) -> bool:

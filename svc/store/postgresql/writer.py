@@ -10,7 +10,8 @@ same one.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final
 
 import psycopg
@@ -66,6 +67,7 @@ _DELETE_RECEIPTS: Final = (
     "DELETE FROM receipt WHERE id IN (SELECT id FROM receipt WHERE issued_at < %s ORDER BY issued_at LIMIT %s)"
     " RETURNING batch"
 )
+_DISCARD: Final = "DELETE FROM receipt WHERE id = ANY(%s) RETURNING batch"
 _DELETE_BATCHES: Final = (
     "DELETE FROM receipt_batch WHERE id = ANY(%b) AND NOT EXISTS"
     " (SELECT 1 FROM receipt WHERE receipt.batch = receipt_batch.id)"
@@ -115,18 +117,16 @@ class PostgresWriter:
                 self._undecided.pop(row.id, None)
         return result
 
+    def discard(self, receipt_ids: Sequence[str]) -> None:
+        with self._deleting() as session:
+            batches = {batch for (batch,) in session.execute(_DISCARD, [list(receipt_ids)]) if batch is not None}
+            if batches:
+                session.execute(_DELETE_BATCHES, [list(batches)])
+
     def prune(self, before: int) -> tuple[int, bool]:
         """Delete one slice, or nothing where another replica is pruning."""
-        if self._session is None:
-            raise Refused("receipt", psycopg.OperationalError("the server is unreachable"), self.trouble)
-        try:
-            with self._session.within(self._answer_timeout) as session, session.transaction():
-                deleted = _delete(session, before)
-        except psycopg.Error as error:
-            if not self._session.idle():
-                self._disconnect()
-            self.trouble = server_message(error)
-            raise Refused("receipt", error, self.trouble) from error
+        with self._deleting() as session:
+            deleted = _delete(session, before)
         if deleted is None:
             return 0, False
         # What was deleted must not be taken for stored.
@@ -170,6 +170,20 @@ class PostgresWriter:
     def close(self) -> bool:
         self._disconnect()
         return False
+
+    @contextmanager
+    def _deleting(self) -> Iterator[PostgresSession]:
+        """A transaction that deletes records; raises Refused where the server does not commit it."""
+        if self._session is None:
+            raise Refused("receipt", psycopg.OperationalError("the server is unreachable"), self.trouble)
+        try:
+            with self._session.within(self._answer_timeout) as session, session.transaction():
+                yield session
+        except psycopg.Error as error:
+            if not self._session.idle():
+                self._disconnect()
+            self.trouble = server_message(error)
+            raise Refused("receipt", error, self.trouble) from error
 
     def _remember_undecided(self, rows: Sequence[Row]) -> None:
         self._undecided.update(dict.fromkeys(row.id for row in rows))

@@ -139,6 +139,50 @@ class RecordTests(SynchronousTestCase):
         again = completed(self.recorder, begun(self.recorder, publish(dup=True), NONCES[0]), puback())
         self.assertEqual(self.rig.stored()[0].id, again)
 
+    def test_late(self) -> None:
+        """A record that is late acknowledges nothing and says so; the repetition has the nonce and its own record."""
+        for level, response in ((SIGN, puback()), (LOG, puback()), (SIGN, pubrec())):
+            rig = RecordRig()
+            recorder = rig.recorder()
+            rig.store.hold = True
+            qos: QoS = 1 if response.type is PacketType.PUBACK else 2
+            results: list[Any] = []
+            exchange = begun(recorder, publish(qos), NONCES[0], level)
+            assert isinstance(exchange, PublishExchange)
+            recorder.complete(exchange, response, AckedBy.UPSTREAM, results.append)
+            rig.store.expire()
+            self.assertIsInstance(results[0].value, NotaryUnavailable)
+            self.assertEqual((0, 1), (recorder.in_flight, len(results)))
+            recorder.complete(exchange, response, AckedBy.UPSTREAM, results.append)
+            self.assertIsInstance(results[1].value, NotaryUnavailable)
+            again = begun(recorder, publish(qos, dup=True), NONCES[0], level)
+            assert isinstance(again, PublishExchange)
+            recorder.complete(again, response, AckedBy.UPSTREAM, results.append)
+            rig.store.release()
+            self.assertEqual(
+                [("complete", True), ("server_aborted", False)],
+                sorted((each["outcome"], each["response"] is not None) for each in rig.claims()),
+            )
+            [acknowledged] = [each for each in rig.stored() if each.nonce is not None]
+            self.assertEqual("complete", acknowledged.outcome)
+            self.assertEqual([acknowledged.id if level is SIGN else None], results[2:])
+            self.assertEqual({None, 0}, {each.code for each in rig.reporter.messages})
+            self.assertEqual(
+                ((2.0, 1.0), 0, 1), (self.records_of(rig), rig.notarizer.in_flight, len(rig.reporter.failed))
+            )
+
+    def test_late_without_acknowledgement(self) -> None:
+        """With QoS 0 nothing is withheld: the record is written, however late."""
+        self.rig.store.hold = True
+        results: list[Any] = []
+        exchange = begun(self.recorder, publish(0))
+        assert isinstance(exchange, PublishExchange)
+        self.recorder.complete(exchange, None, AckedBy.UPSTREAM, results.append)
+        self.rig.store.expire()
+        self.assertIsInstance(results[0].value, NotaryUnavailable)
+        self.rig.store.release()
+        self.assertEqual(["complete"], [each["outcome"] for each in self.rig.claims()])
+
     def test_refusals(self) -> None:
         """Why a message is not admitted, with the reason code of its acknowledgement; nothing is in flight then."""
         rig = RecordRig(burst=1)
