@@ -60,6 +60,12 @@ class UnitTests(SynchronousTestCase):
             self.assertEqual(service["ExecStart"], f"/opt/svc/.venv/bin/twistd --nodaemon --pidfile= {arguments}")
             self.assertEqual(service["ExecStartPre"], f"/opt/svc/.venv/bin/twistd {arguments} --check-config --offline")
 
+    def test_start(self) -> None:
+        """A unit is started when its process serves; the process itself bounds how long that may take."""
+        for path in UNITS.iterdir():
+            service = unit(path.name)["Service"]
+            self.assertEqual((service["Type"], service["TimeoutStartSec"]), ("notify", "infinity"))
+
     def test_hardening(self) -> None:
         """Each has what docs/security.md lists; only the authority runs as root, with two capabilities."""
         for path in UNITS.iterdir():

@@ -254,8 +254,8 @@ class AuthoritySettings(Settings):
     """A folder of its own in which the private keys of roots outlive the process, see [keys on disk](#keys-on-disk).
     Without it they end with the process."""
     adminAddr: OptionalAddress = HostPort("127.0.0.1", naming.PORT_AUTHORITY_ADMIN)
-    """A [web page](#pages-for-operators), `/status`, `/livez`, `/readyz`; `"0"` or `""` disables. There is no
-    authentication: keep it on loopback. A second authority on one machine needs another port."""
+    """A [web page](#pages-for-operators), `/status`, `/livez`, `/readyz`, `/config`; `"0"` or `""` disables. There is
+    no authentication: keep it on loopback. A second authority on one machine needs another port."""
 
     @property
     def pq_only(self) -> bool:

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
-from twisted.application.service import MultiService
-from twisted.internet.defer import Deferred
-from twisted.internet.task import LoopingCall
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from svc.authority.conditions import LISTENERS, AuthorityHealth
@@ -40,116 +39,114 @@ from svc.pqissuer.listener import TlsListener
 from svc.pqissuer.roots import PqRootRing
 from svc.pqissuer.rotation import KeyRing
 from svc.pqissuer.web import TlsCaller
-from svc.process.admin import OperatorPages, admin_root
 from svc.process.clock import ClockWatch, utc_now
-from svc.process.monitor import Monitor
+from svc.process.daemon import Daemon
+from svc.process.lifecycle import stop_if_running
+from svc.process.options import print_error
 from svc.process.page_elements import Table
-from svc.process.pages import HttpService
-from svc.process.status import Status
 from svc.transport.addresses import TcpAddress
 from svc.transport.creators import TlsIdentity
-from svc.transport.endpoints import TransportReactor
 from svc.workload.errors import CredentialsMissing, PqFileMissing
 from svc.workload.pqfile import read_pq_bundles
 from svc.workload.source import WorkloadSource
 
-TICK_SECONDS: Final = 1.0
 _LIBRARIES: Final = ("grpclib", "asyncio")
 
 
-class Authority(MultiService):
+class Authority(Daemon[AuthoritySettings]):
     """
     An authority with a trust domain of its own, or a PQ issuer only.
 
-    ``config_path`` is read again when it changes, for its entries; None for no file.
+    ``config_path`` is read again when it changes, for its entries; None for no file. Further arguments are those of
+    :class:`~svc.process.daemon.Daemon`.
     """
 
     def __init__(
         self,
         settings: AuthoritySettings,
         reactor: Any,
-        *,
+        *fatal_and_load: Callable[[], Any],
         config_path: str | None = None,
         now: Callable[[], datetime] = utc_now,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        super().__init__()
-        self._settings = settings
-        self._reactor = reactor
+        health = AuthorityHealth(pq_only=settings.pq_only, federated=bool(settings.federatesWith), now=now)
+        super().__init__(settings, reactor, health, *fatal_and_load)
+        self._health: AuthorityHealth = health
         self._now = now
         self._random = random
         self._report = AuthorityLog(reactor.seconds)
         self._clock_watch = ClockWatch(now, reactor.seconds)
-        self._health = AuthorityHealth(pq_only=settings.pq_only, federated=bool(settings.federatesWith), now=now)
-        self._monitor = Monitor(
-            "authority", self._health, clock=reactor, now=now, read=lambda: authority_totals(self._report)
+        self._status = self.serve_pages(
+            "authority", lambda: authority_totals(self._report), self._members, tables=self._tables
         )
-        self._monitor.setServiceParent(self)
-        # Before the listeners: a port that is taken ends the start before any socket is opened.
-        self._pages().setServiceParent(self)
+        self._listeners: list[Service] = []
         self._api: WorkloadApi | None = None
         self._registry = settings.registry
         self._domain = None if settings.pq_only else self._make_domain()
         self._source = self._make_source()
         self._pq: PqRootRing | None = None
         self._keys = None if settings.dataDir is None else KeyStore(settings.dataDir, settings.trustDomain)
-        self._keys_loaded = False
         pq_path = settings.pq_bundle_path if self._has_pq else None
         self._publication = Publication(settings.archive_path, pq_path, settings.bundleFile)
         self._federated_files = [each for one in settings.federatesWith for each in self._files_of(one)]
         self._files = (*self._federated_files, *self._own_file(config_path))
-        self._tick = LoopingCall(self.tick)
-        self._tick.clock = reactor
         self._failed = ""
-        self._listening = False
         self._library_log = LibraryLogHandler(logging.WARNING)
 
     @property
     def _has_pq(self) -> bool:
-        return self._settings.pqIssuer is not None or any(each.pqBundleFile for each in self._settings.federatesWith)
+        return self.settings.pqIssuer is not None or any(each.pqBundleFile for each in self.settings.federatesWith)
 
-    def startService(self) -> None:
-        """Write the files, open the sockets, start the tick; if one fails, those that were opened are closed."""
+    async def open(self) -> None:
+        """Write the files, open the sockets."""
         for name in _LIBRARIES:
             logging.getLogger(name).addHandler(self._library_log)
         self._publication.load()
         # Before anything is written: a second authority must not change the files of the running one.
         for path in self._socket_paths():
             check_free(path)
-        try:
-            self._load_keys(self._now())
-            self._advance(self._now())
-            self._show_health(self._now(), None)
-            if not self._listening:
-                self._add_listeners()
-                self._listening = True
-            super().startService()
-            self._health.holds(LISTENERS)
-        except SvcError:
-            for service in self.services:
-                if service.running:
-                    service.stopService()
-            self._close_keys()
-            raise
-        self._tick.start(TICK_SECONDS, now=False).addErrback(self._tick_failed)
+        self._load_keys(self._now())
+        self._advance(self._now())
+        self._show_health(self._now(), None)
+        for each in self._make_listeners():
+            self._listeners.append(each)
+            each.startService()
         if self._source is not None:
+            self._source.startService()
             self._source.when_ready().addErrback(self._still_waiting)
+        self._health.holds(LISTENERS)
         self._report.record(
             "svc.authority.started",
             {},
-            {"trust_domain": str(self._settings.trustDomain), "pq_only": self._settings.pq_only},
+            {"trust_domain": str(self.settings.trustDomain), "pq_only": self.settings.pq_only},
         )
 
-    def stopService(self) -> Deferred[None]:
-        """Close everything; without a ``dataDir`` the keys end with the process."""
+    def start_failed(self, failure: Failure) -> None:
+        """Print why, too: the log may be a file."""
+        if isinstance(failure.value, SvcError):
+            print_error(failure.value)
+
+    async def finish(self) -> None:
         self._health.fails(LISTENERS, "draining", "the sockets are being closed")
-        if self._tick.running:
-            self._tick.stop()
+
+    def closing(self) -> Iterable[Callable[[], object]]:
+        """Sockets and keys; without a ``dataDir`` the keys end with the process."""
+        services = (*self._listeners, self._source)
+        return (*(partial(stop_if_running, each) for each in services), self._close_keys, self._leave_library_logs)
+
+    def _leave_library_logs(self) -> None:
         for name in _LIBRARIES:
             logging.getLogger(name).removeHandler(self._library_log)
-        stopped: Deferred[None] = super().stopService()
-        stopped.addCallback(lambda _result: self._close_keys())
-        return stopped
+
+    def reload(self) -> Deferred[bool]:
+        """Look at the files at once; entries that have changed are in force then."""
+        self.tick()
+        return succeed(True)
+
+    def sweep(self) -> None:
+        """See :meth:`tick`."""
+        self.tick()
 
     def tick(self) -> None:
         """Rotate keys, read changed files, write changed ones; a failure is logged once and retried."""
@@ -167,23 +164,17 @@ class Authority(MultiService):
                 )
         self._show_health(self._now(), failure)
 
-    def _pages(self) -> HttpService:
-        settings, reactor = self._settings, TransportReactor(self._reactor)
-        operators = OperatorPages(self._status, self._monitor.history, settings.adminAddr, self._tables)
-        pages = admin_root(self._health, operators=operators)
-        return HttpService(settings.adminAddr, pages, reactor=reactor, key=settings.key_text("adminAddr"))
-
     async def _tables(self) -> tuple[Table, ...]:
         return authority_tables(self._status())
 
-    def _status(self) -> Status:
+    def _members(self) -> Mapping[str, Any]:
         svid = None
         if self._source is not None:
             # Without an SVID the condition ``credentials`` says why.
             with suppress(SvcError):
                 svid = self._source.svid
-        members = authority_members(
-            self._settings,
+        return authority_members(
+            self.settings,
             self._now(),
             domain=self._domain,
             pq=self._pq,
@@ -192,7 +183,6 @@ class Authority(MultiService):
             svid=svid,
             issued=self._report.issued,
         )
-        return self._monitor.status(**members)
 
     def _show_health(self, now: datetime, failure: SvcError | None) -> None:
         rings: list[KeyRing[Any]] = [] if self._domain is None else [self._domain.x509.ring, self._domain.jwt.ring]
@@ -205,11 +195,8 @@ class Authority(MultiService):
             self._health.credentials(self._source, now)
 
     def _load_keys(self, now: datetime) -> None:
-        """Read stored keys or make new ones; a second start continues with the keys in memory."""
+        """Read stored keys or make new ones."""
         kept = StoredKeys() if self._keys is None else self._keys.open(now)
-        if self._keys_loaded:
-            return
-        self._keys_loaded = True
         self._pq = self._make_pq_roots()
         if self._keys is None:
             return
@@ -244,7 +231,7 @@ class Authority(MultiService):
         if self._pq is not None:
             rotated.append(self._pq.advance(now))
         if any(rotated):
-            self._report.record("svc.authority.rotated", {}, {"trust_domain": str(self._settings.trustDomain)})
+            self._report.record("svc.authority.rotated", {}, {"trust_domain": str(self.settings.trustDomain)})
         domain, pq = self._domain, self._pq.bundles if self._pq is not None else None
         if domain is not None:
             self._publication.publish_bundle(domain.x509.bundle(), domain.jwt.bundle(), domain.sequence)
@@ -260,19 +247,19 @@ class Authority(MultiService):
             return BundleSet()
 
     def _audience(self) -> SpiffeID:
-        return self._settings.issuer_id if self._source is None else self._source.svid.spiffe_id
+        return self.settings.issuer_id if self._source is None else self._source.svid.spiffe_id
 
     def _identity(self) -> TlsIdentity:
         if self._source is not None:
             return self._source
         if self._domain is None:
-            raise CredentialsMissing(socket=self._settings.folder_socket)
-        return OwnIdentity(self._domain, self._settings.issuer_id, self._now)
+            raise CredentialsMissing(socket=self.settings.folder_socket)
+        return OwnIdentity(self._domain, self.settings.issuer_id, self._now)
 
     def _make_domain(self) -> LocalDomain:
-        keys = self._settings.keys
+        keys = self.settings.keys
         return make_domain(
-            self._settings.trustDomain,
+            self.settings.trustDomain,
             algorithm=keys.caAlgorithm,
             leaf_algorithm=keys.svidAlgorithm,
             ttl=timedelta(seconds=keys.caTtl),
@@ -280,21 +267,20 @@ class Authority(MultiService):
         )
 
     def _make_source(self) -> WorkloadSource | None:
-        if self._settings.workloadApi is None:
+        if self.settings.workloadApi is None:
             return None
-        trust_domain = self._settings.trustDomain
+        trust_domain = self.settings.trustDomain
         source = WorkloadSource(
-            self._settings.workloadApi, reactor=self._reactor, trust_domain=trust_domain, now=self._now
+            self.settings.workloadApi, reactor=self._reactor, trust_domain=trust_domain, now=self._now
         )
         # A new root is archived before the first leaf for an SVID below it is issued.
         source.subscribe(self.tick)
-        source.setServiceParent(self)
         return source
 
     def _make_pq_roots(self) -> PqRootRing | None:
         if not self._has_pq:
             return None
-        settings, pq = self._settings, self._settings.pqIssuer or PqSettings()
+        settings, pq = self.settings, self.settings.pqIssuer or PqSettings()
         try:
             before = read_pq_bundles(settings.pq_bundle_path)
         except PqFileMissing:
@@ -310,29 +296,27 @@ class Authority(MultiService):
         return roots
 
     def _socket_paths(self) -> list[str]:
-        pq = self._settings.pqIssuer
-        return [path for path in (self._settings.socket, pq.socket if pq is not None else None) if path is not None]
+        pq = self.settings.pqIssuer
+        return [path for path in (self.settings.socket, pq.socket if pq is not None else None) if path is not None]
 
-    def _add_listeners(self) -> None:
-        settings, reactor = self._settings, self._reactor
+    def _make_listeners(self) -> Iterator[Service]:
+        settings, reactor = self.settings, self._reactor
         if settings.socket is not None and self._domain is not None:
             self._api = api = WorkloadApi(
                 self._domain, lambda: self._registry, self._now, self._report, open_bundles=settings.openBundles
             )
-            WorkloadApiListener(
-                settings.socket, settings.socketMode, settings.socketGroup, api, reactor
-            ).setServiceParent(self)
+            yield WorkloadApiListener(settings.socket, settings.socketMode, settings.socketGroup, api, reactor)
         pq = settings.pqIssuer
         if pq is None or self._pq is None:
             return
         service = PqService(self._pq.issuer, self._bundles, self._audience, self._now, self._random, self._report)
         if pq.socket is not None:
             site = pq_site(service, partial(UnixCaller, attest=self._attest(pq)), reactor)
-            UnixListener(pq.socket, pq.socketMode, pq.socketGroup, site, reactor).setServiceParent(self)
+            yield UnixListener(pq.socket, pq.socketMode, pq.socketGroup, site, reactor)
         if pq.listen is not None:
             address = TcpAddress(pq.listen.host, pq.listen.port)
             site = pq_site(service, TlsCaller, reactor)
-            TlsListener(
+            yield TlsListener(
                 address,
                 self._identity(),
                 self._own_domain_only,
@@ -342,22 +326,22 @@ class Authority(MultiService):
                 HandshakeLog(self._report),
                 what="the post-quantum issuer",
                 key="pqIssuer.listen",
-            ).setServiceParent(self)
+            )
 
     def _own_domain_only(self, peer: SvidEvidence) -> None:
         """Refuse an identity of a federated trust domain in the handshake: it gets no leaf here."""
-        if peer.spiffe_id.trust_domain != self._settings.trustDomain:
-            raise NotaryError("wrong_trust_domain", spiffe_id=peer.spiffe_id, trust_domain=self._settings.trustDomain)
+        if peer.spiffe_id.trust_domain != self.settings.trustDomain:
+            raise NotaryError("wrong_trust_domain", spiffe_id=peer.spiffe_id, trust_domain=self.settings.trustDomain)
 
     def _attest(self, pq: PqSettings) -> Attest:
-        if self._settings.entries or not self._settings.pq_only:
+        if self.settings.entries or not self.settings.pq_only:
             return registered(lambda: self._registry)
         return listed(pq.allowUids if pq.allowUids is not None else (os.geteuid(),))
 
     def _own_file(self, config_path: str | None) -> tuple[WatchedFile, ...]:
         if config_path is None:
             return ()
-        return (WatchedFile(config_path, lambda: self._reload(config_path), self._report.file_refused),)
+        return (WatchedFile(config_path, lambda: self._read_entries(config_path), self._report.file_refused),)
 
     def _files_of(self, federated: FederationSettings) -> list[WatchedFile]:
         name = federated.trustDomain
@@ -381,10 +365,10 @@ class Authority(MultiService):
     def _federated(self, trust_domain: str, path: str) -> None:
         self._report.record("svc.authority.federated", {}, {"trust_domain": trust_domain, "path": path})
 
-    def _reload(self, path: str) -> None:
+    def _read_entries(self, path: str) -> None:
         """Apply the entries of a changed file; other keys need a restart."""
         settings = load_settings(path)
-        if settings.model_copy(update={"entries": self._settings.entries}) != self._settings:
+        if settings.model_copy(update={"entries": self.settings.entries}) != self.settings:
             self._report.record(
                 "svc.config.warning",
                 {"detail": "only entries are read again; other keys need a restart"},
@@ -404,13 +388,3 @@ class Authority(MultiService):
         if isinstance(error, SvcError) and self.running:
             fields = {"detail_reason": error.reason, "detail": f"{error}; {error.hint}"}
             self._report.record("svc.workload.source.stale", fields, {}, warn=True)
-
-    def _tick_failed(self, failure: Failure) -> None:
-        """Restart the tick after a defect in it, so that rotation continues."""
-        self._report.log.failure("the tick of the authority failed", failure)
-        if self.running:
-            self._reactor.callLater(TICK_SECONDS, self._tick_again)
-
-    def _tick_again(self) -> None:
-        if self.running and not self._tick.running:
-            self._tick.start(TICK_SECONDS, now=False).addErrback(self._tick_failed)

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import IService
 from twisted.internet import asyncioreactor
-from twisted.logger import Logger
 
-from svc import __version__
 from svc.authority.config import AuthoritySettings, load_settings
 from svc.errors import SvcError
 from svc.process.checking import Check
-from svc.process.clock import use_monotonic_clock
-from svc.process.lifecycle import install_signal_handlers
-from svc.process.log import LoggedService, process_log
-from svc.process.options import ProcessOptions, config_parameters, exit_with
-from svc.telemetry.events import Event
-from svc.telemetry.logs import emit
-from svc.telemetry.records import Origin
+from svc.process.options import ProcessOptions, config_parameters
+
+if TYPE_CHECKING:
+    from svc.authority.service import Authority
 
 
 class WrongReactor(SvcError):
@@ -55,37 +52,17 @@ class Options(ProcessOptions):
         asyncioreactor.install(loop)
 
 
-class _Process(LoggedService):
-    """The top service: if a service cannot start, the process exits with its error."""
-
-    log = Logger()
-
-    def startService(self) -> None:
-        try:
-            super().startService()
-        except SvcError as error:
-            emit(
-                self.log,
-                Event.PROCESS_START_FAILED,
-                detail_reason=error.reason,
-                message=f"could not start: {error}",
-                detail=error.hint,
-            )
-            exit_with(error)
-
-
 def makeService(options: Options) -> IService:
-    """Build the service tree; nothing is opened yet."""
-    log = process_log(Origin("authority", __version__), options.parent or {}, options["log-format"])
-    # Imported here: it needs the reactor that the options have installed.
-    from twisted.internet import reactor
+    """Build the authority for ``twistd``; nothing is opened yet."""
+    from svc.process.daemon import daemon_tree
 
+    return daemon_tree(options, "authority", partial(_authority, config_path=options["config"]))
+
+
+def _authority(settings: AuthoritySettings, reactor: Any, *given: Any, config_path: str) -> Authority:
+    # It needs the reactor that the options have installed.
+    if not isinstance(reactor, asyncioreactor.AsyncioSelectorReactor):
+        raise WrongReactor(found=type(reactor).__name__)
     from svc.authority.service import Authority
 
-    if not isinstance(reactor, asyncioreactor.AsyncioSelectorReactor):
-        exit_with(WrongReactor(found=type(reactor).__name__))
-    use_monotonic_clock(reactor)
-    process = _Process(*log)
-    Authority(options["settings"], reactor, config_path=options["config"]).setServiceParent(process)
-    reactor.callWhenRunning(install_signal_handlers, reactor)
-    return process
+    return Authority(settings, reactor, *given, config_path=config_path)

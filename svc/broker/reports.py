@@ -5,7 +5,7 @@ Log records of the broker, at most one a second of a reason and source, its metr
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
@@ -25,7 +25,7 @@ from svc.telemetry.connections import ConnectionLog, log_suppressed
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.log_limits import DenialLimiter, FailureStreak
-from svc.telemetry.logs import emit, log_reload, log_reload_refused
+from svc.telemetry.logs import emit
 from svc.wire.mqtt import Version
 
 #: The results of a reload of the configuration.
@@ -88,18 +88,20 @@ class BrokerReports(ConnectionLog):
                 attributes=_where(principal, client_id),
             )
 
-    def reloaded(self, listeners: Sequence[str], users: int | None = None) -> None:
-        """Count and log a reload that changed the rules of these listeners, and so many users of the password file."""
-        self.reloads["success"] += 1
-        attributes: dict[str, str | int | float | bool] = {"rules_changed": ",".join(listeners)}
-        if users is not None:
-            attributes["users_changed"] = users
-        log_reload(self.log, Event.CONFIG_LOADED, attributes=attributes)
+    def reloaded(self, listeners: Sequence[str], users: int | None = None) -> Mapping[str, str | int]:
+        """
+        Count a reload that changed the rules of these listeners, and so many users of the password file.
 
-    def reload_rejected(self, error: SvcError) -> None:
-        """Count and log a reload that was refused; the configuration before stays in force."""
+        Returns:
+            What has changed, for the log.
+        """
+        self.reloads["success"] += 1
+        rules: dict[str, str | int] = {"rules_changed": ",".join(listeners)}
+        return rules if users is None else rules | {"users_changed": users}
+
+    def reload_refused(self) -> None:
+        """Count a reload that was refused; the configuration before stays in force."""
         self.reloads["error"] += 1
-        log_reload_refused(self.log, error)
 
     # svc.policyfiles.watch.PolicyObserver
 

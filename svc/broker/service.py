@@ -7,19 +7,15 @@ Owns the order of the start: pages, journal, broker, Workload API where it is ne
 from __future__ import annotations
 
 import contextlib
-import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from prometheus_client import CollectorRegistry
-from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from svc.broker.access import AccessRule, AllowAll, Guard, ListenerGuard, Rules
 from svc.broker.broker import Broker, anonymous, certified, verified
@@ -46,14 +42,10 @@ from svc.errors import SvcError
 from svc.identity import TrustDomain
 from svc.policyfiles.settings import load_deny_lists
 from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
-from svc.process.admin import OperatorPages, admin_root
 from svc.process.clock import utc_now
-from svc.process.lifecycle import freeze_gc, pause_gc, stop_if_running, stop_in_order, when_finished
+from svc.process.daemon import Daemon
+from svc.process.lifecycle import pause_gc, stop_if_running
 from svc.process.listening import ListenFailed
-from svc.process.metrics import metrics_root
-from svc.process.monitor import Monitor
-from svc.process.pages import HttpService
-from svc.process.status import Status
 from svc.sqlite.errors import DatabaseError, JournalStuck
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -65,7 +57,6 @@ from svc.transport.endpoints import (
     CertificateServerEndpoint,
     MutualTlsServerEndpoint,
     PlainServerEndpoint,
-    TransportReactor,
 )
 from svc.transport.handshake import address_text
 from svc.transport.limits import Timeouts, connection_limit, handshake_limit
@@ -76,8 +67,6 @@ from svc.workload.source import WorkloadSource
 CONDITIONS: Final = ("credentials", "listeners")
 #: Shown with persistence, and not required for readiness: clients that need no durable state are served meanwhile.
 STORE: Final = ("store",)
-#: Seconds between two checks for expired SVIDs.
-SWEEP_EVERY: Final = 1.0
 
 
 def rules_of(settings: BrokerListenerSettings) -> Guard:
@@ -116,18 +105,11 @@ def connection_limits(limits: BrokerLimitSettings) -> ConnectionLimits:
     return ConnectionLimits(packet, limits.connect, min(65_535, int(limits.keepAlive)))
 
 
-class BrokerService(Service):
+class BrokerService(Daemon[BrokerSettings]):
     """
-    One broker process.
-
-    Args:
-        settings: the configuration.
-        reactor: the reactor.
-        fatal: called when it cannot start.
-        load: reads the configuration again, for a reload.
+    One broker process; the arguments are those of :class:`~svc.process.daemon.Daemon`.
 
     Attributes:
-        settings: the configuration in force.
         ports: the open listeners by name.
     """
 
@@ -136,41 +118,33 @@ class BrokerService(Service):
     def __init__(
         self, settings: BrokerSettings, reactor: Any, fatal: Callable[[], None], load: Callable[[], BrokerSettings]
     ) -> None:
-        self.settings = settings
-        self._load = load
-        #: Whether a reload was requested before the broker was made.
-        self._reload_due = False
+        source = self._source = self._make_source(settings, reactor)
+        shown = (
+            *CONDITIONS,
+            *((WORKLOAD_API,) if source is not None else ()),
+            *(STORE if settings.persistence is not None else ()),
+        )
+        super().__init__(settings, reactor, Health(shown, optional=(WORKLOAD_API, *STORE), now=utc_now), fatal, load)
         self._guard = ListenerGuard(
             rules_by_listener(settings),
             {each.name for each in settings.listeners if each.clients == "spiffe"},
             {each.name for each in settings.listeners if each.passwords},
         )
         self.ports: dict[str, IListeningPort] = {}
-        self._reactor = reactor
-        self._fatal = fatal
         self._reports = BrokerReports(reactor)
         self._deny_lists = self._watch_deny_lists() if settings.policy.files else None
         persistence = settings.persistence
         self._journal: SqliteJournal | None = None
-        self._source = source = self._make_source()
-        shown = (
-            *CONDITIONS,
-            *((WORKLOAD_API,) if source is not None else ()),
-            *(STORE if persistence is not None else ()),
-        )
-        self._health = Health(shown, optional=(WORKLOAD_API, *STORE), now=utc_now)
         self._store = None if persistence is None else BrokerStoreReports(self._health, persistence.path)
-        self._pages = MultiService()
-        self._monitor = Monitor(
+        self._registry = CollectorRegistry()
+        self.serve_pages(
             "broker",
-            self._health,
-            clock=reactor,
-            now=utc_now,
-            read=lambda: broker_totals(self._broker, self._reports),
+            lambda: broker_totals(self._broker, self._reports),
+            self._members,
+            metrics=self._registry,
         )
-        self._monitor.setServiceParent(self._pages)
         self._certificates = CertificateRenewal(reactor, self._rules_changed)
-        self._certificates.setServiceParent(self._pages)
+        self._certificates.setServiceParent(self.servers)
         self._users = _users_of(settings)
         self._logins = self._make_logins(self._users) if settings.passwordFile is not None else None
         lists = self._deny_lists
@@ -178,10 +152,6 @@ class BrokerService(Service):
             None if lists is None else lambda: lists.current, self._logins, self._certificates.creators
         )
         self._broker: Broker | None = None
-        self._sweeping = LoopingCall(self._sweep)
-        self._sweeping.clock = reactor
-        self._starting: Deferred[None] | None = None
-        self._stopping: Deferred[None] | None = None
 
     def _watch_deny_lists(self) -> PolicyWatch[BrokerSettings]:
         return PolicyWatch(
@@ -206,13 +176,12 @@ class BrokerService(Service):
         if self._broker is not None and self.running:
             self._broker.rules_changed()
 
-    def _make_source(self) -> WorkloadSource | None:
-        settings = self.settings
+    def _make_source(self, settings: BrokerSettings, reactor: Any) -> WorkloadSource | None:
         if settings.trustDomain is None or not settings.needs_svid:
             return None
         return WorkloadSource(
             settings.spiffeSocketPath,
-            reactor=self._reactor,
+            reactor=reactor,
             start_timeout=settings.startTimeout,
             trust_domain=TrustDomain.parse(settings.trustDomain),
             changed=self._workload_api_changed,
@@ -222,20 +191,14 @@ class BrokerService(Service):
         if self._source is not None:
             report_health(self._health, self._source.state)
 
-    def startService(self) -> None:
-        """Start; readiness follows."""
-        super().startService()
-        self._starting = Deferred.fromCoroutine(self._start())
-        self._starting.addErrback(self._start_failed)
-
-    async def _start(self) -> None:
+    async def open(self) -> None:
+        """Open the journal, the broker, the Workload API where it is needed, the listeners."""
         settings, source = self.settings, self._source
-        registry = self._open_pages()
         self._broker = broker = await self._make_broker()
         if self._deny_lists is not None:
-            self._deny_lists.setServiceParent(self._pages)
+            self._deny_lists.setServiceParent(self.servers)
         reports = self._reports
-        registry.register(
+        self._registry.register(
             BrokerMetrics(
                 broker.hub,
                 self._store,
@@ -245,15 +208,11 @@ class BrokerService(Service):
                 reports.reloads,
             )
         )
-        if self._reload_due:
-            self.reload()
         await self._await_credentials()
         broker.startService()
         for each in settings.listeners:
             await self._open(broker, each)
         self._health.holds("listeners")
-        freeze_gc()
-        emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
 
     async def _make_broker(self) -> Broker:
         """Make the broker, in the thread that reads its database where it has one."""
@@ -261,14 +220,20 @@ class BrokerService(Service):
         if settings.persistence is None or store is None:
             return self._broker_on(None, None)
         self._health.fails("store", "starting", "the database is being read")
-        with pause_gc():
-            self._journal, broker = await open_journal(
-                settings.persistence.path,
-                self._broker_on,
-                reactor=self._reactor,
-                observer=store,
-                timeout=settings.startTimeout,
-            )
+        try:
+            with pause_gc():
+                self._journal, broker = await open_journal(
+                    settings.persistence.path,
+                    self._broker_on,
+                    reactor=self._reactor,
+                    observer=store,
+                    timeout=settings.startTimeout,
+                )
+        except JournalStuck:
+            if not self.running:
+                # The start was cancelled, and the thread that opens the database does not end.
+                self._fatal()
+            raise
         store.opened(len(broker.hub.sessions), len(broker.hub.retained), broker.hub.statistics.revoked)
         return broker
 
@@ -307,8 +272,6 @@ class BrokerService(Service):
             await self._source.when_ready()
             self._health.holds("credentials")
             self._source.subscribe(self._credentials_changed)
-        if self._source is not None or any(each.clients == "certificate" for each in self.settings.listeners):
-            self._sweeping.start(SWEEP_EVERY, now=False)
 
     def _credentials_changed(self) -> None:
         """Reauthorize all clients under the bundles and the identity in force now."""
@@ -316,10 +279,11 @@ class BrokerService(Service):
         if self._broker is not None and self._source is not None:
             self._broker.reauthorize(self._source, utc_now())
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """End the connections of clients with expired certificates."""
         self._check_credentials()
-        if self._broker is not None:
+        expiring = self._source is not None or any(each.clients == "certificate" for each in self.settings.listeners)
+        if self._broker is not None and expiring:
             self._broker.end_expired(utc_now())
 
     def _check_credentials(self) -> None:
@@ -338,31 +302,14 @@ class BrokerService(Service):
         else:
             self._health.holds("credentials")
 
-    def _open_pages(self) -> CollectorRegistry:
-        registry = CollectorRegistry()
-        settings = self.settings
-        operators = OperatorPages(self._status, self._monitor.history, settings.adminAddr)
-        pages = admin_root(self._health, config=lambda: self.settings.model_dump(mode="json"), operators=operators)
-        key = settings.key_text
-        reactor: Any = TransportReactor(self._reactor)
-        for server in (
-            HttpService(settings.metricsAddr, metrics_root(registry), reactor=reactor, key=key("metricsAddr")),
-            HttpService(settings.adminAddr, pages, reactor=reactor, key=key("adminAddr")),
-        ):
-            server.setServiceParent(self._pages)
-        self._pages.startService()
-        return registry
-
-    def _status(self) -> Status:
+    def _members(self) -> Mapping[str, Any]:
         svid = None
         if self._source is not None:
             # Without an SVID the condition ``credentials`` says why.
             with contextlib.suppress(SvcError):
                 svid = self._source.svid
         addresses = {name: address_text(port.getHost()) for name, port in self.ports.items()}
-        certificates = self._certificates.expiries()
-        members = broker_members(self.settings, self._broker, svid, addresses, certificates, self._store)
-        return self._monitor.status(**members)
+        return broker_members(self.settings, self._broker, svid, addresses, self._certificates.expiries(), self._store)
 
     async def _open(self, broker: Broker, settings: BrokerListenerSettings) -> None:
         endpoint = self._endpoint(settings)
@@ -397,82 +344,47 @@ class BrokerService(Service):
         self._certificates.add(settings.name, certificate)
         return CertificateServerEndpoint(self._reactor, address, certificate, **options)
 
-    def reload(self) -> None:
-        """
-        Read configuration and password file again and apply changed rules and users, or keep everything and log why.
-
-        The certificate files of listeners are checked in any case.
-        """
+    def reload(self) -> Deferred[bool]:
+        """Apply changed rules and users, or keep everything; the certificate files are checked in any case."""
         self._certificates.check_now()
-        if self._broker is None:
-            self._reload_due = True
-            return
-        try:
-            settings = self._load()
-            listeners = changed_rules(self.settings, settings)
-            rules = rules_by_listener(settings)
-            users = _users_of(settings)
-        except SvcError as error:
-            self._reports.reload_rejected(error)
-            return
+        return super().reload()
+
+    async def take(self, settings: BrokerSettings) -> Mapping[str, str | int]:
+        """Put other rules and users in force; the password file is read again."""
+        listeners = changed_rules(self.settings, settings)
+        rules = rules_by_listener(settings)
+        users = _users_of(settings)
         self.settings = settings
         self._guard.replace(rules)
         users_changed = sum(users.get(each) != self._users.get(each) for each in users.keys() | self._users.keys())
         self._users = users
         if self._logins is not None:
             self._logins.replace(users)
-        self._reports.reloaded(listeners, users_changed if self._logins is not None else None)
         if listeners or users_changed:
             self._rules_changed()
+        return self._reports.reloaded(listeners, users_changed if self._logins is not None else None)
 
-    def _start_failed(self, failure: Failure) -> None:
-        error = failure.value
-        if not self.running:
-            if isinstance(error, JournalStuck):
-                self._fatal()
-            return
-        if isinstance(error, SvcError):
-            emit(self.log, Event.PROCESS_START_FAILED, detail_reason=error.reason, detail=f"{error}; {error.hint}")
-        else:
-            emit(self.log, Event.PROCESS_START_FAILED, failure=failure)
-        self._fatal()
+    def reload_refused(self, error: SvcError) -> None:
+        """Count it, too."""
+        self._reports.reload_refused()
+        super().reload_refused(error)
 
-    def stopService(self) -> Deferred[None]:
-        """
-        Stop in order: listeners, connections, the database, the pages last.
-
-        Returns:
-            Fires when all is closed.
-        """
-        super().stopService()
-        if self._stopping is None:
-            self._stopping = Deferred.fromCoroutine(self._stop())
-        return when_finished(self._stopping)
-
-    async def _stop(self) -> None:
+    async def finish(self) -> None:
+        """Close the listeners; clients are disconnected when the broker stops."""
         self._health.fails("listeners", "draining", "the listeners take no connections any more")
-        if self._starting is not None:
-            self._starting.cancel()
-            # A thread that opens the database closes it first.
-            await self._starting
-        if self._sweeping.running:
-            self._sweeping.stop()
         for name, port in list(self.ports.items()):
             await maybeDeferred(port.stopListening)
             emit(self.log, Event.LISTENER_CLOSED, attributes={"listener": name})
-        steps: tuple[Callable[[], object], ...] = (
+
+    def closing(self) -> Iterable[Callable[[], object]]:
+        """Connections, credentials, the database."""
+        return (
             lambda: stop_if_running(self._broker),
             lambda: stop_if_running(self._source),
             # After the broker: the ends of the connections are recorded too.
             lambda: Deferred.fromCoroutine(self._close_journal()),
-            lambda: stop_if_running(self._pages),
+            self._reports.close,
         )
-        await stop_in_order(steps, self._not_stopped)
-        self._reports.close()
-        emit(self.log, Event.PROCESS_STOPPED)
-
-    def _not_stopped(self, failure: Failure) -> None:
-        self.log.failure("a part of the broker could not be stopped in order", failure)
 
 
 def _users_of(settings: BrokerSettings) -> Users:

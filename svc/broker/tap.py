@@ -6,20 +6,17 @@ Owns the output for an invalid configuration: one line for each problem, exit st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from twisted.application.service import IService
 
-from svc import __version__
 from svc.broker.config import BrokerSettings
 from svc.broker.passwordfile import read_users
 from svc.policyfiles.settings import load_deny_lists
 from svc.process.checking import Check, check_port, check_service
-from svc.process.clock import use_monotonic_clock
-from svc.process.lifecycle import install_signal_handlers, stop_with_failure
-from svc.process.options import ProcessOptions, config_parameters, settings_or_exit
+from svc.process.options import ProcessOptions, config_parameters
 from svc.settings import load
 
 if TYPE_CHECKING:
@@ -71,28 +68,13 @@ def _check_database(path: str) -> None:
 
 def makeService(options: Options) -> IService:
     """Build the service for ``twistd``; nothing runs yet."""
-    from twisted.internet import reactor
+    from svc.process.daemon import daemon_tree
 
-    from svc.process.log import LoggedService, process_log
-    from svc.telemetry.records import Origin
-
-    observer, log_writer = process_log(Origin("broker", __version__), options.parent or {}, options["log-format"])
-    use_monotonic_clock(reactor)
-    root = LoggedService(observer, log_writer)
-    # Reads the deny lists.
-    broker = settings_or_exit(
-        lambda path: _broker(options["settings"], reactor, log_writer, lambda: load(path, BrokerSettings)),
-        options["config"],
-    )
-    broker.setServiceParent(root)
-    reactor.callWhenRunning(install_signal_handlers, reactor, broker.reload)
-    return root
+    return daemon_tree(options, "broker", _broker)
 
 
-def _broker(
-    settings: BrokerSettings, reactor: object, log_writer: object, read: Callable[[], BrokerSettings]
-) -> BrokerService:
-    # Imported after the log was set up, as libraries may print while they are imported.
+def _broker(*given: Any) -> BrokerService:
+    # Reads the deny lists and the users.
     from svc.broker.service import BrokerService
 
-    return BrokerService(settings, reactor, lambda: stop_with_failure(reactor, log_writer), read)  # type: ignore[arg-type]
+    return BrokerService(*given)

@@ -299,11 +299,17 @@ class Daemon(Service, Generic[SettingsT]):
     async def _stop(self) -> None:
         self.serving = False
         self._notify(STOPPING)
-        if self._starting is not None:
-            self._starting.cancel()
-            # What a thread has opened, it closes first.
-            await when_finished(self._starting)
-        steps = (self.drain, self._stop_sweeping, *self.closing(), lambda: stop_if_running(self.servers))
+        starting = self._starting
+        if starting is not None:
+            starting.cancel()
+        steps: tuple[Callable[[], object], ...] = (
+            self.drain,
+            # What a thread is opening, it closes first.
+            lambda: None if starting is None else when_finished(starting),
+            self._stop_sweeping,
+            lambda: Deferred.fromCoroutine(stop_in_order(self.closing(), self._not_ended)),
+            lambda: stop_if_running(self.servers),
+        )
         # All is closed even where an earlier part cannot end.
         await stop_in_order(steps, self._not_ended)
         emit(self.log, Event.PROCESS_STOPPED)

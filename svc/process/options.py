@@ -86,8 +86,14 @@ def settings_or_exit(read: Callable[[str], _SettingsT], path: str) -> _SettingsT
 
 
 def exit_with(error: SvcError, stream: TextIO | None = None) -> NoReturn:
+    """Print an error with its hint and exit with its status."""
+    print_error(error, stream)
+    raise SystemExit(error.exit_status) from error
+
+
+def print_error(error: SvcError, stream: TextIO | None = None) -> None:
     """
-    Print an error with its hint and exit with its status.
+    Print an error with its hint.
 
     The default is the original standard error, since ``twistd``, once it logs, turns ``sys.stderr`` into log records.
     """
@@ -95,4 +101,3 @@ def exit_with(error: SvcError, stream: TextIO | None = None) -> NoReturn:
     print(f"svc: {error}", file=written)
     if error.hint:
         print(f"     {error.hint}", file=written, flush=True)
-    raise SystemExit(error.exit_status) from error

@@ -365,4 +365,4 @@ class StartTests(SynchronousTestCase):
                 (record,) = broker.records("svc.process.start_failed")
                 self.assertEqual(record["detail_reason"], "certificate_unusable")
                 for word in (str(first), str(second), what):
-                    self.assertIn(word, record["detail"])
+                    self.assertIn(word, record["message"])

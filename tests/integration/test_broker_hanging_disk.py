@@ -163,7 +163,8 @@ class StartTests(HangingCase):
         self.assertEqual(broker.wait(BOUND * 2), 1)
         (failed,) = broker.records("svc.process.start_failed")
         self.assertEqual(failed["detail_reason"], "mqtt_store_late")
-        self.assertIn("did not respond within", failed["detail"])
+        self.assertIn("could not start: the broker's database", failed["message"])
+        self.assertIn("did not respond within", failed["message"])
         broker.disk.go_on()
         broker.start()
 

@@ -63,9 +63,10 @@ rmdir /.old
 echo booted
 exec chroot . /usr/bin/env -i "PATH=$PATH" HOME=/root LANG=C.UTF-8 bash
 """
-#: What the units need of systemd: folders, the rest read-only, users, capabilities, the first check, templates.
+#: What the units need of systemd: folders, the rest read-only, users, capabilities, the first check, templates, and
+#: that a start is over when the process says so.
 _SYSTEMCTL = """
-import configparser, os, re, signal, subprocess, sys, time
+import configparser, os, re, signal, socket, subprocess, sys, time
 
 def start(name):
     found = re.fullmatch(r"([^@]+@?)(.*?)(?:\\.service)?", name)
@@ -93,11 +94,33 @@ def start(name):
     folder = service["WorkingDirectory"]
     with open(f"/var/log/{name}.log", "ab") as log:
         subprocess.run([*as_user, *service["ExecStartPre"].split()], cwd=folder, stdout=log, stderr=log, check=True)
+        assert service["Type"] == "notify"
+        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        if os.path.exists(f"/run/{name}.notify"):
+            os.unlink(f"/run/{name}.notify")
+        manager.bind(f"/run/{name}.notify")
+        os.chmod(f"/run/{name}.notify", 0o666)
+        manager.settimeout(1)
         process = subprocess.Popen(
-            [*as_user, *service["ExecStart"].split()], cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            [*as_user, *service["ExecStart"].split()],
+            cwd=folder,
+            env={**os.environ, "NOTIFY_SOCKET": f"/run/{name}.notify"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
         )
     with open(f"/run/{name}.pid", "w") as file:
         file.write(str(process.pid))
+    return name, process, manager
+
+def wait_until_started(name, process, manager):
+    told = b""
+    while told != b"READY=1":
+        try:
+            told = manager.recv(100)
+        except TimeoutError:
+            if process.poll() is not None:
+                sys.exit(f"systemctl: {name} ended with status {process.returncode}")
 
 def stop(name):
     with open(f"/run/{name}.pid") as file:
@@ -111,8 +134,8 @@ if sys.argv[1] not in ("daemon-reload", "enable", "restart"):
     sys.exit(f"systemctl: not known here: {sys.argv[1:]}")
 for name in names if sys.argv[1] == "restart" else []:
     stop(name)
-for name in names:
-    start(name)
+for each in [start(name) for name in names]:
+    wait_until_started(*each)
 """
 _PROGRAMS = {
     "/opt/svc/.venv/bin/twistd": "-c 'import sys; from twisted.scripts.twistd import run; sys.exit(run())'",
@@ -210,7 +233,9 @@ class Machine:
         Raises:
             AssertionError: it failed, or its output is not as shown; with the output and the ends of the logs.
         """
-        status, output = self.run(f"runuser -u nobody -- {command.text}" if command.prompt == "$" else command.text)
+        text = f"runuser -u nobody -- {command.text}" if command.prompt == "$" else command.text
+        # One command may start three daemons, and is over when all of them serve.
+        status, output = self.run(text, 3 * PATIENCE)
         if status != 0 or not re.match(command.pattern, output):
             logs = self.run("tail -n 20 /var/log/svc-*.log /var/log/spire-*.log")[1]
             raise AssertionError(f"{command.text}\nstatus {status}, output:\n{output}\nlogs:\n{logs}")

@@ -1,0 +1,1 @@
+The systemd units are of `Type=notify`: a start is over when the daemon serves.
