@@ -18,6 +18,7 @@ from svc.authority.config import AuthoritySettings
 from svc.broker.config import BrokerSettings
 from svc.policyfiles.cases import CasesDocument
 from svc.policyfiles.document import API_VERSION, DenyListDocument, PolicyDocument
+from svc.process.settings import DaemonSettings
 from svc.proxy.config import ProxySettings
 from svc.settings import ValueFormat
 
@@ -76,7 +77,7 @@ def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 def keys(model: type[BaseModel]) -> str:
     """
-    Write the table of one mapping.
+    Write the table of one mapping; keys that all daemons have come last.
 
     Args:
         model: its model.
@@ -88,7 +89,9 @@ def keys(model: type[BaseModel]) -> str:
         PageBroken: a key has no description.
     """
     rows = []
-    for name, field in model.model_fields.items():
+    own = model.__annotations__ if issubclass(model, DaemonSettings) else model.model_fields
+    for name in dict.fromkeys([*(each for each in own if each in model.model_fields), *model.model_fields]):
+        field = model.model_fields[name]
         kind = _kind(field.annotation, field.metadata)
         rows.append((f"`{field.alias or name}`", kind, _default(field), description(model, name)))
     return table(("key", "type and limits", "default", "meaning"), rows)

@@ -18,6 +18,7 @@ from svc.authority.registration import Entry, Registry, Selectors
 from svc.authority.x509ca import ALGORITHMS
 from svc.errors import SvcError
 from svc.identity.spiffeid import SpiffeID, TrustDomain
+from svc.process.settings import DaemonSettings
 from svc.process.values import OptionalAddress
 from svc.settings import (
     Address,
@@ -218,7 +219,7 @@ class PqSettings(Settings):
     """Who may ask at the socket where there are no entries; by default the own user."""
 
 
-class AuthoritySettings(Settings):
+class AuthoritySettings(DaemonSettings):
     """
     The whole file.
 

@@ -8,15 +8,14 @@ from functools import partial
 
 from svc.authority.config import AuthoritySettings
 from svc.authority.federation import read_foreign, read_foreign_pq
-from svc.process.checking import Check, check_new_socket, check_port, check_service, check_written_file
+from svc.process.checking import Check, check_new_socket, check_pages, check_port, check_service, check_written_file
 from svc.workload.files import refuse_open_folder
 
 
 def opened(settings: AuthoritySettings) -> Iterator[Check]:
     """A check of each thing, in the order in which they are opened."""
     pq = settings.pqIssuer
-    if settings.adminAddr is not None:
-        yield check_port("adminAddr", settings.key_text("adminAddr"), settings.adminAddr)
+    yield from check_pages(settings)
     yield from _folders(settings)
     if settings.dataDir is not None:
         yield Check(f"folder of keys {settings.dataDir}", partial(_check_data_dir, settings.dataDir))

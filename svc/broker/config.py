@@ -20,6 +20,7 @@ from svc.identity.matchers import Matcher, parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, PORT_BROKER_ADMIN, PORT_BROKER_METRICS
 from svc.policyfiles.document import TopicFilter
 from svc.policyfiles.settings import PolicyFile
+from svc.process.settings import DaemonSettings
 from svc.process.values import FilePath, ListenerName, OptionalAddress, SocketText, TrustDomainText, Wait
 from svc.settings import (
     DURATION_PATTERN,
@@ -308,7 +309,7 @@ class BrokerPolicySettings(Settings):
     with a listener with `tls.spiffe`."""
 
 
-class BrokerSettings(Settings):
+class BrokerSettings(DaemonSettings):
     """The broker."""
 
     trustDomain: TrustDomainText | None = None

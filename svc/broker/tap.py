@@ -15,7 +15,7 @@ from twisted.application.service import IService
 from svc.broker.config import BrokerSettings
 from svc.broker.passwordfile import read_users
 from svc.policyfiles.settings import load_deny_lists
-from svc.process.checking import Check, check_port, check_service
+from svc.process.checking import Check, check_pages, check_port, check_service
 from svc.process.options import ProcessOptions, config_parameters
 from svc.settings import load
 
@@ -42,9 +42,7 @@ class Options(ProcessOptions):
             yield Check(f"deny lists {', '.join(files)}", partial(load_deny_lists, files))
         if settings.passwordFile is not None:
             yield Check(f"password file {settings.passwordFile}", partial(read_users, settings.passwordFile))
-        for key, address in (("metricsAddr", settings.metricsAddr), ("adminAddr", settings.adminAddr)):
-            if address is not None:
-                yield check_port(key, settings.key_text(key), address)
+        yield from check_pages(settings)
         if settings.persistence is not None:
             path = settings.persistence.path
             yield Check(f"database {path}", partial(_check_database, path))

@@ -1,6 +1,6 @@
 """
 The operator's pages on ``adminAddr``: the web page, and in JSON ``/livez``, ``/readyz``, ``/status``, ``/drain`` and
-``/config``.
+``/config``; and the page of probes on ``probesAddr``.
 
 There is no authentication. What describes the process is answered only for a request that names the address as an
 operator does: otherwise a web page elsewhere could read it, by a name of its own that resolves to this machine.
@@ -88,6 +88,18 @@ def admin_root(
         described = {b"": _PageResource(operators), b"status": _StatusResource(operators.status), **operators.children}
         for path, resource in described.items():
             root.putChild(path, _NamedResource(resource, address))
+    return root
+
+
+def probes_root(health: Health) -> Resource:
+    """
+    The pages of ``probesAddr``: ``/livez`` and ``/readyz``, a status and one word.
+
+    The port may be open to the network, so they say nothing of the process.
+    """
+    root = Resource()
+    root.putChild(b"livez", _ProbeResource(lambda: True))
+    root.putChild(b"readyz", _ProbeResource(lambda: health.ready))
     return root
 
 
@@ -207,6 +219,22 @@ def finish_later(request: Request, page: Coroutine[Deferred[object], object, byt
 
     made.addErrback(failed).addCallback(finish)
     return NOT_DONE_YET
+
+
+class _ProbeResource(Resource):
+    isLeaf = True
+
+    def __init__(self, holds: Callable[[], bool]) -> None:
+        super().__init__()
+        self._holds = holds
+
+    def render_GET(self, request: Request) -> bytes:
+        """200 while it holds, else 503."""
+        holds = self._holds()
+        request.setResponseCode(200 if holds else 503)
+        request.setHeader(b"content-type", b"text/plain")
+        request.setHeader(b"cache-control", b"no-store")
+        return b"ok\n" if holds else b"unavailable\n"
 
 
 class _LiveResource(Resource):

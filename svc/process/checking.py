@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, TextIO
 
 from svc.errors import SvcError
 from svc.folders import probe_folder
 from svc.process.listening import ListenFailed
+from svc.process.settings import DaemonSettings
 from svc.settings import HostPort
 from svc.transport.addresses import UnixAddress, parse_address
 
@@ -70,6 +71,14 @@ def check_port(what: str, key: str, address: HostPort) -> Check:
             raise ListenFailed.from_error(error, what=what, address=address, key=key) from error
 
     return Check(f"{what} at {address}", test)
+
+
+def check_pages(settings: DaemonSettings) -> Iterator[Check]:
+    """Check the ports of metrics, of operators' pages and of probes, as far as they are configured."""
+    for key in ("metricsAddr", "adminAddr", "probesAddr"):
+        address: HostPort | None = getattr(settings, key, None)
+        if address is not None:
+            yield check_port(key, settings.key_text(key), address)
 
 
 def check_service(what: str, key: str, address: str) -> Check:

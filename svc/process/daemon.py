@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
 from twisted.application.service import IService, MultiService, Service
@@ -17,10 +17,11 @@ from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from twisted.web.resource import IResource
 
 from svc import __version__
 from svc.errors import SvcError
-from svc.process.admin import OperatorPages, admin_root
+from svc.process.admin import OperatorPages, admin_root, probes_root
 from svc.process.clock import use_monotonic_clock, utc_now
 from svc.process.history import Totals
 from svc.process.lifecycle import (
@@ -37,25 +38,13 @@ from svc.process.monitor import Monitor
 from svc.process.notify import READY, STOPPING, notify
 from svc.process.options import ProcessOptions, settings_or_exit
 from svc.process.pages import HttpService
+from svc.process.settings import DaemonSettings
 from svc.process.status import Status
-from svc.settings import HostPort
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit, log_reload, log_reload_refused
 from svc.telemetry.records import Origin
 from svc.transport.endpoints import TransportReactor
-
-
-class DaemonSettings(Protocol):
-    """The keys of a configuration that are read here; ``metricsAddr`` where there are metrics."""
-
-    @property
-    def adminAddr(self) -> HostPort | None: ...
-
-    def key_text(self, key: str) -> str: ...
-
-    def model_dump(self, *, mode: str) -> dict[str, Any]: ...
-
 
 SettingsT = TypeVar("SettingsT", bound=DaemonSettings)
 
@@ -158,7 +147,7 @@ class Daemon(Service, Generic[SettingsT]):
         **shown: Any,
     ) -> Callable[[], Status]:
         """
-        Serve metrics and operators' pages from the start to the end; called before the start.
+        Serve metrics, operators' pages and probes from the start to the end; called before the start.
 
         Args:
             process: ``proxy`` for ``svc-proxy``.
@@ -180,9 +169,9 @@ class Daemon(Service, Generic[SettingsT]):
 
         operators = OperatorPages(status, monitor.history, settings.adminAddr, **shown)
         drain = self.drain if drains else None
-        roots = {"adminAddr": admin_root(health, drain=drain, config=self.shown_settings, operators=operators)}
-        if metrics is not None:
-            roots = {"metricsAddr": metrics_root(metrics), **roots}
+        roots: dict[str, IResource] = {} if metrics is None else {"metricsAddr": metrics_root(metrics)}
+        roots["adminAddr"] = admin_root(health, drain=drain, config=self.shown_settings, operators=operators)
+        roots["probesAddr"] = probes_root(health)
         for key, root in roots.items():
             address, named = getattr(settings, key), settings.key_text(key)
             reactor: Any = TransportReactor(self._reactor)

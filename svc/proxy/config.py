@@ -19,6 +19,7 @@ from svc.notary.receipt import Redaction
 from svc.notary.record_bound import PublishBound, RecordBound, largest_limit, largest_publish
 from svc.policyfiles.document import SourceDocument, WorkloadID
 from svc.policyfiles.settings import PolicySettings
+from svc.process.settings import DaemonSettings
 from svc.process.values import (
     SOCKET_PATTERN,
     AlpnName,
@@ -542,7 +543,7 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-class ProxySettings(Settings):
+class ProxySettings(DaemonSettings):
     """The whole file."""
 
     trustDomain: TrustDomainText

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from svc.policyfiles.settings import load_policies
-from svc.process.checking import Check, check_port, check_service
+from svc.process.checking import Check, check_pages, check_port, check_service
 from svc.proxy.config import NotarySettings, ProxySettings
 from svc.proxy.facts import read_facts, read_labels
 from svc.proxy.stores import check_store, store_name
@@ -24,9 +24,7 @@ def opened(settings: ProxySettings) -> Iterator[Check]:
         what = f"policy files {', '.join(settings.policy.files)}"
         labels = partial(read_labels, settings.workload)
         yield Check(what, partial(load_policies, settings.policy, settings.trustDomain, labels))
-    for key, address in (("metricsAddr", settings.metricsAddr), ("adminAddr", settings.adminAddr)):
-        if address is not None:
-            yield check_port(key, settings.key_text(key), address)
+    yield from check_pages(settings)
     notary = settings.notary
     if settings.stores:
         yield Check(f"notary database {store_name(notary)}", partial(check_store, notary))

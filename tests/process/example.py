@@ -9,20 +9,19 @@ from twisted.application.service import IService
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import Factory, Protocol
 
-from svc.process.checking import Check, check_port
+from svc.process.checking import Check, check_pages, check_port
 from svc.process.clock import utc_now
 from svc.process.daemon import Daemon, daemon_tree
 from svc.process.history import Totals
 from svc.process.options import ProcessOptions, config_parameters
-from svc.process.values import OptionalAddress
-from svc.settings import Address, Settings, load
+from svc.process.settings import DaemonSettings
+from svc.settings import Address, load
 from svc.telemetry.health import Health
 
 
-class ExampleSettings(Settings):
+class ExampleSettings(DaemonSettings):
     listen: Address
     greeting: str = "hello"
-    adminAddr: OptionalAddress = None
 
 
 class Options(ProcessOptions):
@@ -32,6 +31,7 @@ class Options(ProcessOptions):
         return load(path, ExampleSettings)
 
     def checks(self, settings: ExampleSettings) -> Iterable[Check]:
+        yield from check_pages(settings)
         yield check_port("the greeting", "listen", settings.listen)
 
 
