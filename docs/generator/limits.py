@@ -66,6 +66,7 @@ def bounds() -> str:
             f" {format_size(_of(NotarySettings, 'recordOctetsBurst'))} at once",
             "`notary.recordOctetsPerSecond`, `recordOctetsBurst`",
         ),
+        ("the wait for both before a refusal", _time(_of(NotarySettings, "rateWait")), "`notary.rateWait`"),
         ("identities whose budget is remembered", str(MAX_CLIENTS), "fixed"),
         ("signatures that wait", str(_of(NotarySettings, "queue")), "`notary.queue`"),
         ("records that wait for the database, and again readings", str(QUEUE_LIMIT), "fixed"),

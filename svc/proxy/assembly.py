@@ -255,7 +255,8 @@ class Assembly:
         return RecordBudget(
             Allowance(notary.receiptsPerSecond, notary.receiptsBurst),
             Allowance(notary.recordOctetsPerSecond, notary.recordOctetsBurst),
-            self._reactor.seconds,
+            self._reactor,
+            notary.rateWait,
         )
 
     def _make_stored(self) -> StoreAndForward:

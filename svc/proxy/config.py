@@ -159,17 +159,19 @@ class NotarySettings(Settings):
     readers: Items[MatcherText] = ()
     """Identities that may list the receipts of all clients, and read them by id, without the salts."""
     receiptsPerSecond: int = Field(default=200, ge=1, le=100_000)
-    """Records of one client identity, signed receipts and those of `logRequest` alike, in the long run; beyond it 429
-    `notary_rate` with `Retry-After`."""
+    """Records of one client identity, signed receipts and those of `logRequest` alike, in the long run; beyond it its
+    connections are not read, and after `rateWait` the answer is 429 `notary_rate` with `Retry-After`."""
     receiptsBurst: int = Field(default=400, ge=1, le=1_000_000)
     """The same at once."""
     recordOctetsPerSecond: Annotated[Size, Field(ge=1024, le=2**30)] = 512 * 1024
-    """Octets that the records of one client identity may add to the database, in the long run; beyond it 429
-    `notary_rate` with `Retry-After`. See [sizing](operations.md#sizing)."""
+    """Octets that the records of one client identity may add to the database, in the long run; beyond it as
+    of `receiptsPerSecond`. See [sizing](operations.md#sizing)."""
     recordOctetsBurst: Annotated[Size, Field(ge=2**20, le=2**40)] = 2**30
     """The same at once. A request under way counts with the largest record that the limits of its listener allow."""
     queue: int = Field(default=1024, ge=1, le=65536)
-    """Records that may wait for their signature and its commit; beyond it 429 `notary_rate`."""
+    """Records that may wait for their signature and its commit; beyond it as of `receiptsPerSecond`."""
+    rateWait: Annotated[Duration, Field(ge=0.0, le=60.0)] = 5.0
+    """How long a request, or a message of MQTT, may wait for these three before it is refused; 0 refuses at once."""
 
     @model_validator(mode="after")
     def _one_database(self) -> Self:

@@ -27,8 +27,8 @@ from svc.notary.level import Level
 from svc.notary.publish import RecordedPublish, publish_payload
 from svc.notary.receipt import PayloadWriter, ReceiptDraft, Redaction, sign_receipt
 from svc.notary.record_bound import stored_octets
-from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryStoreUnavailable, NotaryUnavailable
-from svc.proxy.record_budget import RecordBudget
+from svc.proxy.errors import NonceReplayed, NotaryStoreUnavailable, NotaryUnavailable, ProxyError
+from svc.proxy.record_budget import RecordBudget, no_obstacle
 from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreError, StoreLate
 from svc.store.interface import INotaryStore
@@ -131,18 +131,48 @@ class Notarizer:
         """
         Reserve what an exchange will need, before anything of it is forwarded; ``octets`` is the most its record takes.
 
-        Fails with ``NotaryUnavailable``, ``NotaryRate`` or ``NonceReplayed``.
+        At the rate of the client it waits for some seconds: read nothing more of the connection meanwhile. Fails with
+        ``NotaryUnavailable``, ``NonceReplayed``, or ``NotaryRate`` after them.
         """
+        refusal = self._refusal(client, nonce)
+        if refusal is not None:
+            return fail(refusal)
+        waits = self._budget.reserve(client, octets, self._obstacle if level is _SIGNED else no_obstacle)
+        if waits is None:
+            return self._reserve(level, client, nonce, credentials, octets)
+        return waits.addCallback(self._in_turn, level, client, nonce, credentials, octets)
+
+    @property
+    def longest_wait(self) -> float:
+        """Seconds that an admission may wait for the rate of its client."""
+        return self._budget.longest
+
+    def withdraw(self, client: str, admission: Deferred[Reservation]) -> None:
+        """An admission is not needed any more: it does not come where it waits for its rate, otherwise it does."""
+        self._budget.withdraw(client, admission)
+
+    def _refusal(self, client: str, nonce: str | None) -> ProxyError | None:
         if not self._store.writable:
-            return fail(NotaryStoreUnavailable(database=self._database, what=self._store.trouble or "it is not open"))
-        if nonce is not None and (client, nonce) in self._in_flight:
-            return fail(NonceReplayed())
-        if level is _SIGNED and self.waiting >= self._queue_limit:
-            what = f"{self._queue_limit} signatures already wait (notary.queue)"
-            return fail(NotaryRate(what=what, retry_after=1))
-        refused = self._budget.reserve(client, octets)
-        if refused is not None:
-            return fail(self._budget.exceeded(*refused))
+            return NotaryStoreUnavailable(database=self._database, what=self._store.trouble or "it is not open")
+        return NonceReplayed() if nonce is not None and (client, nonce) in self._in_flight else None
+
+    def _obstacle(self) -> str | None:
+        full = self.waiting >= self._queue_limit
+        return f"{self._queue_limit} signatures already wait (notary.queue)" if full else None
+
+    def _in_turn(
+        self, _taken: None, level: Level, client: str, nonce: str | None, credentials: CredentialSet, octets: int
+    ) -> Deferred[Reservation]:
+        """Admit what has waited for its rate."""
+        refusal = self._refusal(client, nonce)
+        if refusal is not None:
+            self._budget.give_back(client, octets)
+            return fail(refusal)
+        return self._reserve(level, client, nonce, credentials, octets)
+
+    def _reserve(
+        self, level: Level, client: str, nonce: str | None, credentials: CredentialSet, octets: int
+    ) -> Deferred[Reservation]:
         reservation = Reservation(level, client, nonce, new_nonce(self._random(16)), credentials, octets)
         self._in_flight[client, reservation.key] = reservation
         if nonce is None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, cast
 
+from twisted.internet.defer import Deferred, fail, succeed
+
 from svc.notary.artifact import BatchedReceipt, ReceiptArtifact
 from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.record_bound import stored_octets
@@ -65,19 +67,25 @@ class ReceiptCollector:
         """Whether the receipt of a request is promised and not durable yet."""
         return CollectedPlace(client, nonce) in self._promised
 
-    def admit(self, client: str, nonce: str) -> CollectedPlace:
+    def admit(self, client: str, nonce: str) -> Deferred[CollectedPlace]:
         """
-        Promise a receipt a place, before its request is sent.
+        Promise a receipt a place, before its request is sent; at the rate of the identity that waits for some seconds.
 
-        Raises:
-            NotaryStoreUnavailable: the database takes no records.
-            NotaryRate: the budget of the identity is used up.
+        Fails with ``NotaryStoreUnavailable`` where the database takes no records, and ``NotaryRate``.
         """
         if not self._store.writable:
-            raise NotaryStoreUnavailable(database=self._database, what=self._store.trouble or "it is not open")
-        refused = self._budget.reserve(client, MAX_ENVELOPE)
-        if refused is not None:
-            raise self._budget.exceeded(*refused)
+            what = self._store.trouble or "it is not open"
+            return fail(NotaryStoreUnavailable(database=self._database, what=what))
+        waits = self._budget.reserve(client, MAX_ENVELOPE)
+        if waits is None:
+            return succeed(self._promise(None, client, nonce))
+        return waits.addCallback(self._promise, client, nonce)
+
+    def withdraw(self, client: str, admission: Deferred[CollectedPlace]) -> None:
+        """A place is not needed any more; it is not promised where it waits."""
+        self._budget.withdraw(client, admission)
+
+    def _promise(self, _taken: None, client: str, nonce: str) -> CollectedPlace:
         place = CollectedPlace(client, nonce)
         self._promised.add(place)
         return place

@@ -1,8 +1,10 @@
 """
 How many records each client may cause, and how many octets of them: two token buckets for each client.
 
-Pure but for the clock that is passed in. What a record takes is known when it is made, long after the request was
-admitted: the largest possible one is reserved, and what it did not take is given back.
+What a record takes is known when it is made, long after the request was admitted: the largest possible one is reserved,
+and what it did not take is given back. A reservation for which there is no room waits in the line of its client, for a
+bounded time: who asks reads nothing more of its connection meanwhile, so that TCP holds the client back. Each open
+connection has one reservation in a line at most.
 """
 
 from __future__ import annotations
@@ -10,13 +12,19 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from svc.proxy.errors import NotaryRate
 
 #: Clients whose budgets are kept; the one not seen for longest is dropped, and begins again with a full budget.
 MAX_CLIENTS: Final = 8192
+#: Seconds before a line is looked at again at the earliest, and where nothing says when its obstacle is over.
+_SHORTEST: Final = 0.001
+_OBSTACLE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +46,86 @@ class _Buckets:
     since: float
 
 
-class RecordBudget:
-    """The budgets of all clients: records, signed and unsigned alike, and the octets that they take in the database."""
+@dataclass(slots=True)
+class _Waiting:
+    octets: int
+    until: float
+    obstacle: Callable[[], str | None]
 
-    def __init__(self, records: Allowance, octets: Allowance, seconds: Callable[[], float]) -> None:
+
+@dataclass(slots=True)
+class _Line:
+    """What waits for the budget of one client, in order."""
+
+    waiting: dict[Deferred[Any], _Waiting] = field(default_factory=dict)
+    timer: IDelayedCall | None = None
+    #: Whether it is being gone through.
+    moving: bool = False
+
+
+def no_obstacle() -> None:
+    """Nothing but the budget keeps a reservation waiting."""
+
+
+class RecordBudget:
+    """
+    The budgets of all clients: records, signed and unsigned alike, and the octets that they take in the database.
+
+    Args:
+        clock: the time, and calls at a later one.
+        longest: seconds that a reservation may wait.
+    """
+
+    def __init__(self, records: Allowance, octets: Allowance, clock: IReactorTime, longest: float = 0.0) -> None:
         self.records = records
         self.octets = octets
-        self._seconds = seconds
+        self.longest: Final = longest
+        self._clock = clock
         self._clients: OrderedDict[str, _Buckets] = OrderedDict()
+        self._lines: dict[str, _Line] = {}
 
-    def reserve(self, client: str, octets: int) -> tuple[Allowance, float] | None:
+    @property
+    def waiting(self) -> int:
+        """Reservations that wait."""
+        return sum(len(each.waiting) for each in self._lines.values())
+
+    def reserve(
+        self, client: str, octets: int, obstacle: Callable[[], str | None] = no_obstacle
+    ) -> Deferred[Any] | None:
         """
-        Take one record and its octets, and return None; or take nothing, and return what is used up.
+        Take one record and its octets, behind what waits for the same client.
+
+        Args:
+            obstacle: says what else is used up, None where nothing is; asked again until nothing is.
+
+        Returns:
+            None where they are taken, or else what fires when they are; it fails with ``NotaryRate`` when that took too
+            long.
+        """
+        line = self._lines.get(client)
+        now = self._clock.seconds()
+        waiting = _Waiting(octets, now + self.longest, obstacle)
+        if line is None:
+            refused = self._attempt(client, waiting)
+            if refused is None:
+                return None
+            if self.longest <= 0:
+                return fail(_exceeded(*refused))
+            line = self._lines[client] = _Line()
+            self._schedule(client, line, min(refused[1], self.longest))
+        done: Deferred[Any] = Deferred()
+        line.waiting[done] = waiting
+        return done
+
+    def withdraw(self, client: str, reservation: Deferred[Any]) -> None:
+        """What :meth:`reserve` returned is not needed any more; it does not fire where it waits."""
+        line = self._lines.get(client)
+        if line is not None and line.waiting.pop(reservation, None) is not None and not line.moving:
+            self._remove_empty(client, line)
+
+    def take(self, client: str, octets: int) -> tuple[Allowance, float] | None:
+        """
+        Take one record and its octets now, and return None; or take nothing, and return what is used up.
 
         That is the allowance with the longer wait, and the seconds after which the same can be taken.
         """
@@ -61,22 +137,61 @@ class RecordBudget:
         waits = self.records.wait(found.records, 1.0), self.octets.wait(found.octets, octets)
         return (self.records, waits[0]) if waits[0] >= waits[1] else (self.octets, waits[1])
 
-    def exceeded(self, allowance: Allowance, seconds: float) -> NotaryRate:
-        """The refusal of a client whose allowance is used up for some seconds."""
+    def _attempt(self, client: str, waiting: _Waiting) -> tuple[str, float] | None:
+        """Take what is wanted, or return what is used up, and the seconds until it may not be."""
+        what = waiting.obstacle()
+        if what is not None:
+            return what, _OBSTACLE
+        used_up = self.take(client, waiting.octets)
+        if used_up is None:
+            return None
+        allowance, seconds = used_up
         if allowance is self.records:
-            what = f"this identity causes more than {allowance.rate:.0f} records/s (notary.receiptsPerSecond)"
-        else:
-            what = f"its records take more than {allowance.rate:.0f} octets/s (notary.recordOctetsPerSecond)"
-        return NotaryRate(what=what, retry_after=max(1, math.ceil(seconds)))
+            return f"this identity causes more than {allowance.rate:.0f} records/s (notary.receiptsPerSecond)", seconds
+        return f"its records take more than {allowance.rate:.0f} octets/s (notary.recordOctetsPerSecond)", seconds
+
+    def _schedule(self, client: str, line: _Line, seconds: float) -> None:
+        seconds = max(_SHORTEST, seconds)
+        if line.timer is None or not line.timer.active():
+            line.timer = self._clock.callLater(seconds, self._move, client, line)
+        elif line.timer.getTime() - self._clock.seconds() > seconds:
+            line.timer.reset(seconds)
+
+    def _move(self, client: str, line: _Line) -> None:
+        """Take what has room now, and refuse what has waited for too long."""
+        line.moving = True
+        while line.waiting:
+            done, first = next(iter(line.waiting.items()))
+            refused = self._attempt(client, first)
+            left = first.until - self._clock.seconds()
+            if refused is not None and left > 0:
+                self._schedule(client, line, min(refused[1], left))
+                break
+            del line.waiting[done]
+            if refused is None:
+                done.callback(None)
+            else:
+                done.errback(_exceeded(*refused))
+        line.moving = False
+        self._remove_empty(client, line)
+
+    def _remove_empty(self, client: str, line: _Line) -> None:
+        if not line.waiting:
+            del self._lines[client]
+            if line.timer is not None and line.timer.active():
+                line.timer.cancel()
 
     def give_back(self, client: str, octets: int) -> None:
         """Return octets that were reserved and not used; the budget of a dropped client is full anyway."""
         found = self._clients.get(client)
         if found is not None:
             found.octets = min(self.octets.burst, found.octets + octets)
+        line = self._lines.get(client)
+        if line is not None and not line.moving:
+            self._schedule(client, line, _SHORTEST)
 
     def _refilled(self, client: str) -> _Buckets:
-        now, records, octets = self._seconds(), self.records, self.octets
+        now, records, octets = self._clock.seconds(), self.records, self.octets
         found = self._clients.get(client)
         if found is None:
             found = self._clients[client] = _Buckets(records.burst, octets.burst, now)
@@ -88,3 +203,7 @@ class RecordBudget:
         found.records = min(records.burst, found.records + passed * records.rate)
         found.octets = min(octets.burst, found.octets + passed * octets.rate)
         return found
+
+
+def _exceeded(what: str, seconds: float) -> NotaryRate:
+    return NotaryRate(what=what, retry_after=max(1, math.ceil(seconds)))

@@ -245,7 +245,7 @@ def _make(stack: ExitStack) -> Any:
         outbound("foreign", found.peer.port, peer=f"spiffe://{DOMAIN}/somebody-else"),
     ]
     found.ports = {each["name"]: port_of(each) for each in listeners}
-    rate = {"receiptsPerSecond": 1, "receiptsBurst": 2}
+    rate = {"receiptsPerSecond": 1, "receiptsBurst": 2, "rateWait": "0s"}
     found.proxy = stack.enter_context(
         RunningProxy(found.authority, f"127.0.0.1:{application}", listeners=listeners, notary=rate)
     )

@@ -165,7 +165,7 @@ def _make(stack: ExitStack) -> Any:
     ]
     for listener in listeners:
         listener["listen"] = f"127.0.0.1:{ports[listener['name']]}"  # type: ignore[index]
-    notary = {"receiptsPerSecond": 1, "receiptsBurst": 60}
+    notary = {"receiptsPerSecond": 1, "receiptsBurst": 60, "rateWait": "0s"}
     settings = {
         "accessLog": "on",
         "auditLog": "all",

@@ -246,6 +246,7 @@ class Rig:
         policies: Policies | None = None,
         rate: float = 1000.0,
         burst: float = 1000.0,
+        longest: float = 0.0,
         octets: Allowance = Allowance(2**30, 2**40),  # noqa: B008 (frozen)
         redaction: Redaction | None = None,
         released: ReleaseObserver = unobserved,
@@ -272,7 +273,7 @@ class Rig:
         facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
         self.credentials = CredentialSet.issue(own, None, facts, Profile.CLASSICAL, BASE, os.urandom)
         self.rotation = OneCredentialSet(self.credentials, own)
-        budget = RecordBudget(Allowance(rate, burst), octets, self.clock.seconds)
+        budget = RecordBudget(Allowance(rate, burst), octets, self.clock, longest)
         self.collector = ReceiptCollector(self.store, database="notary.db", budget=budget, released=released)
         self.notarizer = Notarizer(
             self.store,

@@ -17,7 +17,7 @@ from svc.notary.exchange import BodySummary
 from svc.notary.ids import receipt_id
 from svc.notary.level import Level
 from svc.notary.receipt import Redaction
-from svc.proxy.config import LimitSettings
+from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.response import MAX_WITHHELD
 from svc.proxy.record_budget import Allowance
 from svc.store.errors import StoreClosed
@@ -179,6 +179,32 @@ class LevelTests(NotarizationTestCase):
         client.dataReceived(get("workload"))
         rig.respond(OK)
         self.assertIn(b"HTTP/1.1 200", wire.take())
+
+    def test_held_back(self) -> None:
+        """At the rate of its identity a client is not read any more, and served later; refused when that takes long."""
+        rig = Rig(rate=0.5, burst=1.0, longest=5.0, timeouts=TimeoutSettings.model_validate({"response": "1s"}))
+        client, wire = rig.client()
+        client.dataReceived(get("logRequest"))
+        rig.respond(OK)
+        wire.take()
+        clients = [rig.client() for _ in range(4)]
+        for each, _wire in clients:
+            each.dataReceived(get("logRequest"))
+        self.assertEqual([True] * 4, [wire.paused for _client, wire in clients])
+        # One that leaves takes no turn of the others, and no limit of the application's time is exceeded meanwhile.
+        lose(clients[0][0])
+        served = []
+        for _second in range(5):
+            rig.sweep(1.0)
+            for number, (_client, each) in enumerate(clients[1:]):
+                if not each.paused and number not in served and rig.upstream()[1].take():
+                    rig.respond(OK)
+                    self.assertIn(b"HTTP/1.1 200", each.take())
+                    served.append(number)
+        self.assertEqual([0, 1], served)
+        refused = clients[3][1]
+        self.assertTrue(refused.take().startswith(b"HTTP/1.1 429 "))
+        self.assertEqual((False, []), (refused.paused, rig.clock.getDelayedCalls()))
 
     def test_octets_of_records(self) -> None:
         """Large records use up the octets of their identity; others are served, and the octets return with time."""

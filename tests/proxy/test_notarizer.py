@@ -139,6 +139,7 @@ class NotarizerTestCase(SynchronousTestCase):
         *,
         rate: float = 1000.0,
         burst: float = 1000.0,
+        longest: float = 0.0,
         octets: Allowance = Allowance(2**20, 2**30),  # noqa: B008 (frozen)
         queue_limit: int = 4,
         released: ReleaseObserver = unobserved,
@@ -148,7 +149,7 @@ class NotarizerTestCase(SynchronousTestCase):
             self.store,
             database="/var/lib/svc/notary.db",
             redaction=Redaction(),
-            budget=RecordBudget(Allowance(rate, burst), octets, self.clock.seconds),
+            budget=RecordBudget(Allowance(rate, burst), octets, self.clock, longest),
             queue_limit=queue_limit,
             random=os.urandom,
             released=released,
@@ -271,6 +272,55 @@ class AdmissionTests(NotarizerTestCase):
         self.reservation(LOG, None)
         self.store.sign()
         self.reservation(nonce=None)
+
+    def test_waits_for_the_rate(self) -> None:
+        """At the rate an admission waits for its turn, and is refused after a time; a withdrawn one takes nothing."""
+        self.notarizer = self.make(rate=1, burst=1, longest=3)
+        self.reservation(nonce=None)
+        waiting = [self.admit(LOG, None) for _ in range(5)]
+        self.notarizer.withdraw(CLIENT, waiting[1])
+        self.clock.advance(0.999)
+        self.assertEqual(self.notarizer.in_flight, 1)
+        for seconds, number in ((0.001, 0), (1, 2), (1, 3)):
+            self.clock.advance(seconds)
+            self.successResultOf(waiting[number])
+        error = self.failureResultOf(waiting[4], NotaryRate).value
+        self.assertEqual((error.retry_after, self.notarizer.in_flight, waiting[1].called), (1, 4, False))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_waits_for_the_queue(self) -> None:
+        """Where signatures wait, an admission that needs one does; a record without signature does not."""
+        self.notarizer = self.make(queue_limit=1, longest=3)
+        reservation = self.reservation(nonce=None)
+        self.notarizer.commit(reservation, exchange_of(reservation))
+        waiting = self.admit(nonce=None)
+        self.clock.advance(2.9)
+        self.successResultOf(self.admit(LOG, None, "spiffe://prod.example/other"))
+        self.assertNoResult(waiting)
+        self.store.sign()
+        self.clock.advance(0.05)
+        self.successResultOf(waiting)
+
+    def test_decided_in_its_turn(self) -> None:
+        """A nonce that another request took meanwhile is refused, and everything when the store is not writable."""
+        self.notarizer = self.make(rate=1, burst=1, octets=Allowance(0.001, 4 * OCTETS), longest=3)
+        first = self.reservation(nonce=None)
+        same = [self.admit() for _ in range(2)]
+        self.clock.pump([1, 1])
+        self.successResultOf(same[0])
+        self.failureResultOf(same[1], NonceReplayed)
+        last = self.admit(nonce=None)
+        self.store.writable = False
+        self.clock.advance(1)
+        self.failureResultOf(last, NotaryUnavailable)
+        self.store.writable = True
+        # Their octets are back.
+        self.notarizer.abandon(first)
+        self.clock.advance(1)
+        self.assertEqual(self.notarizer.in_flight, 1)
+        for _ in range(3):
+            self.reservation(LOG, None)
+            self.clock.advance(1)
 
     def test_nonce_in_flight(self) -> None:
         """A nonce in flight is refused, for this client only."""
@@ -661,7 +711,7 @@ class ReservationTests(NotarizerTestCase):
     def test_nothing_is_left(self, steps: list[tuple[str, int]]) -> None:
         """Each admission ends once; then nothing is in flight, and each nonce has at most one record."""
         self.setUp()
-        self.notarizer = self.make(rate=2, burst=6)
+        self.notarizer = self.make(rate=2, burst=6, longest=2)
         self.store.answers = []
         asked: list[Deferred[None]] = []
         open_reservations: list[Reservation] = []
@@ -701,6 +751,7 @@ class ReservationTests(NotarizerTestCase):
                 self.clock.advance(number)
             waiting = len(self.store.answers) + len(commits) - len(outcomes)
             self.assertEqual(self.notarizer.in_flight, len(open_reservations) + waiting)
+        self.clock.advance(2)
         while self.store.answers:
             self.store.answer()
         for reservation in open_reservations:

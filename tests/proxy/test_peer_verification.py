@@ -1023,6 +1023,26 @@ class CollectedTests(PairTestCase):
         for _turn in range(3):
             self.assertTrue(pair.send(GET + END).endswith(b"hello"))
 
+    def test_held_back(self) -> None:
+        """At the rate of the identity the application is not read, and its request is sent later or refused."""
+        pair = Pair(RECORD, collect=True, octets=Allowance(MAX_ENVELOPE / 2, MAX_ENVELOPE), longest=3.0)
+        pair.answer = None
+        pair.send(GET + END)
+        (second, later), (third, refused) = pair.local.client(), pair.local.client()
+        for each in (second, third):
+            each.dataReceived(GET + END)
+        self.assertEqual((True, b""), (later.paused, later.take()))
+        forwarded = len(pair.forwarded)
+        pair.local.clock.advance(2)
+        pair.run()
+        self.assertEqual((False, forwarded + 1), (later.paused, len(pair.forwarded)))
+        pair.local.clock.advance(1)
+        self.assertTrue(refused.take().startswith(b"HTTP/1.1 429 "))
+        fourth, _wire = pair.local.client()
+        fourth.dataReceived(GET + END)
+        lose(fourth)
+        self.assertEqual(pair.local.collector._budget.waiting, 0)
+
     def test_database_fails(self) -> None:
         """A receipt that cannot be stored ends the response without its end, and the failure is counted."""
         pair = Pair(RECORD, collect=True)

@@ -178,7 +178,7 @@ class ServiceTestCase(LogTestCase):
 
     def make(self, settings: ProxySettings) -> ProxyService:
         """Create the proxy under test."""
-        budget = RecordBudget(Allowance(10, 10), Allowance(2**30, 2**40), self.clock.seconds)
+        budget = RecordBudget(Allowance(10, 10), Allowance(2**30, 2**40), self.clock)
         self.collector = ReceiptCollector(self.store, database="notary.db", budget=budget)
         self.notarizer = Notarizer(
             self.store,
@@ -642,7 +642,7 @@ class DrainTests(ServiceTestCase):
 
     def test_collected_receipts_are_awaited(self) -> None:
         """So are promised receipts of peers."""
-        place = self.collector.admit("spiffe://prod.example/a", "AAECAwQFBgcICQoLDA0ODw")
+        place = self.successResultOf(self.collector.admit("spiffe://prod.example/a", "AAECAwQFBgcICQoLDA0ODw"))
         self.lose(self.client)
         draining = self.proxy.drain()
         self.clock.advance(1)

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -57,8 +58,8 @@ if TYPE_CHECKING:
     from svc.proxy.http.client import ClientConnection
     from svc.proxy.http.peer_verification import PeerStatement, PeerVerifier
     from svc.proxy.http.upstream import UpstreamConnection
-    from svc.proxy.notarizer import Reservation
-    from svc.proxy.receipt_collector import CollectedPlace
+    from svc.proxy.notarizer import Notarizer, Reservation
+    from svc.proxy.receipt_collector import CollectedPlace, ReceiptCollector
 
 
 class ExchangeStage(Enum):
@@ -219,6 +220,8 @@ class Exchange:
     _peers: PeerVerifier | None = None
     _observation: Observation | None = None
     _place: CollectedPlace | None = None
+    #: Ends a wait for the admission of its record.
+    _withdraw: Callable[[], None] | None = None
     _statement: PeerStatement | None = None
     _receipt_id: str | None = None
     _response: ResponseHead | None = None
@@ -300,17 +303,26 @@ class Exchange:
         nonce = new_nonce(client.random(NONCE_BYTES)) if level.recorded else None
         self._peers, self.level = peers, level
         if nonce is not None and peers.needs_receipt(level):
-            if peers.collector is not None:
-                try:
-                    self._place = peers.collector.admit(str(permit.identity), nonce)
-                except ProxyError as error:
-                    self._refuse_record(error)
-                    self.answer_error(error)
-                    return
             self._recorder = self._observation = Observation(nonce, self._context.wall())
         if request is not None:
             request.lines, request.observation = asking_lines(level, nonce), self._observation
-        self._forward()
+        if nonce is not None and self._observation is not None and peers.collector is not None:
+            self.stage = _on_reserving[self.stage]
+            admission = peers.collector.admit(str(permit.identity), nonce)
+            self._await_admission(peers.collector, str(permit.identity), admission)
+            admission.addCallbacks(self._promised, self._not_promised)
+        else:
+            self._forward()
+
+    def _promised(self, place: CollectedPlace) -> None:
+        self._place = place
+        self._go_on()
+
+    def _not_promised(self, failure: Failure) -> None:
+        error = failure.value if isinstance(failure.value, ProxyError) else NotaryUnavailable()
+        self._refuse_record(error)
+        self.answer_error(error)
+        self._client.resume_for_exchange()
 
     def _refuse_record(self, error: ProxyError) -> None:
         """Count and report a request whose record is not admitted."""
@@ -385,9 +397,14 @@ class Exchange:
         self._recorder = Recorder(level, nonce, caller.peer, credentials.server, caller.tls, self.head, now)
         self.stage = _on_reserving[self.stage]
         admission = context.notarizer.admit(level, caller.text, nonce, credentials, context.record_octets)
-        if not admission.called:
-            client.pause_for_exchange()
+        self._await_admission(context.notarizer, caller.text, admission)
         admission.addCallbacks(self._admitted, self._not_admitted)
+
+    def _await_admission(self, admits: Notarizer | ReceiptCollector, identity: str, admission: Deferred[Any]) -> None:
+        """Read no more of the client until it is there."""
+        if not admission.called:
+            self._client.pause_for_exchange()
+            self._withdraw = partial(admits.withdraw, identity, admission)
 
     def _fits(self, credentials: CredentialSet) -> bool:
         """Refuse a request whose record might be too large under credentials with unusually long chains."""
@@ -408,6 +425,12 @@ class Exchange:
             self._context.notarizer.abandon(reservation)
             return
         self._context.notary_metrics.level[reservation.level.value].inc()  # type: ignore[index]  # never at level none
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Forward an admitted request; what it waited for is not the upstream's delay."""
+        if self._withdraw is not None and self.request_ended:
+            self.request_ended_at = self._context.seconds()
         self._forward()
         self._client.resume_for_exchange()
 
@@ -669,6 +692,8 @@ class Exchange:
         client.exchange_finished(self, None)
 
     def _abort(self) -> None:
+        if self.stage is _ADMISSION and self._withdraw is not None:
+            self._withdraw()
         self.stage = _on_aborted[self.stage]
         if self.upstream_request is not None:
             self.upstream_request.drop()
@@ -762,6 +787,8 @@ class Exchange:
         if self.upstream_request is not None:
             self.upstream_request.drop()
         if stage is _ADMISSION:
+            if self._withdraw is not None:
+                self._withdraw()
             self._promise_no_record()
             if error.outcome is ExchangeOutcome.TIMEOUT:
                 # What is late is the store: nothing else is waited for before the admission.
@@ -782,13 +809,14 @@ class Exchange:
         if self.stage is _RECORD or self.stage is _FINISHED:
             return
         request = self.upstream_request
+        held = self._context.notarizer.longest_wait if self.stage is _ADMISSION else 0.0
         error = overdue(
             self._context.timeouts,
             self._context.pool.name,
             now=now,
             started=self.started,
             activity=activity,
-            request_ended_at=self.request_ended_at if self.request_ended else None,
+            request_ended_at=self.request_ended_at + held if self.request_ended else None,
             answer_begun=self._response is not None,
             client_slow=request is not None and request.client_slow,
             upstream_slow=self._client.held,

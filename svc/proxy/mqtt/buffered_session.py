@@ -359,10 +359,8 @@ class BufferedMqttSession:
             # The recorder has reported a refusal.
             if refusal is not None and stored:
                 self._record_failed()
-            elif refusal is not None and not self._v5:
-                self._close_for(refusal)
-            elif refusal is not None and packet.qos:
-                self._write(refusing_acknowledgement(packet, refusal))
+            elif refusal is not None:
+                self._refuse_record(packet, refusal)
             if not later:
                 results.append(refusal)
             elif self._forwarder is not None:
@@ -378,6 +376,15 @@ class BufferedMqttSession:
             return Admission.ADMITTED if results[0] is None else Admission.REFUSED
         later = True
         return Admission.LATER
+
+    def _refuse_record(self, packet: Publish, refusal: ProxyError) -> None:
+        """As :meth:`svc.proxy.mqtt.session.PassThroughSession`."""
+        if not self._v5:
+            self._close_for(refusal)
+        elif packet.qos:
+            self._write(refusing_acknowledgement(packet, refusal))
+        elif refusal.retryable:
+            self.end("record", refusal.mqtt_reason)
 
     def abandon(self, packet: Publish) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""

@@ -45,6 +45,8 @@ from svc.strictjson import JsonRefused, loads_object
 from svc.wire.mqtt import Acknowledgement, Properties, Publish, ReasonCode, Version
 
 if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+
     from svc.proxy.notarizer import Notarizer, Reservation
     from svc.telemetry.metrics import NotaryMetrics
 
@@ -342,6 +344,8 @@ class PublishRecorder:
         self.limit: Final = limit
         #: Exchanges with QoS 1 and 2 that are not over, by packet identifier.
         self._open: dict[int, PublishExchange] = {}
+        #: The last admission, where it has to wait.
+        self._admission: Deferred[Reservation] | None = None
         self._ended = False
 
     @property
@@ -369,8 +373,9 @@ class PublishRecorder:
             level: ``LOG_REQUEST`` or ``SIGN_REQUEST``.
             nonce: of :func:`publish_nonce`.
             done: called with the exchange, which is that of an earlier packet where this one repeats it, or with the
-                refusal. Without a nonce it is called before this method returns, else after a look-up in the store: the
-                client's later packets wait for it. It is not called after :meth:`disconnected`.
+                refusal. It is called before this method returns, unless a nonce is looked up in the store or the rate
+                of the client holds it back: the client's later packets wait for it. It is not called after
+                :meth:`disconnected`.
 
         Of more exchanges than the limit the oldest one is forgotten whose record is durable, and that waits for PUBREL.
         """
@@ -424,6 +429,7 @@ class PublishRecorder:
                 self._refuse(error, done)
 
         admission = records.notarizer.admit(level, self._owner, nonce, credentials, bound.stored)
+        self._admission = None if admission.called else admission
         admission.addCallbacks(admitted, refused)
 
     def complete(
@@ -481,6 +487,8 @@ class PublishRecorder:
             outcome: of the exchanges that are not repeated, ``CLIENT_ABORTED`` where the client has left.
         """
         self._ended = True
+        if self._admission is not None:
+            self._records.notarizer.withdraw(self._owner, self._admission)
         exchanges, self._open = self._open, {}
         for packet_id, exchange in exchanges.items():
             self._records.suspend((self._owner, self._client_id, packet_id), exchange, outcome)

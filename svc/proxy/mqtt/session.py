@@ -476,12 +476,14 @@ class PassThroughSession:
         return self._passed(packet, "client")
 
     def _refuse_publish(self, packet: Publish, error: SvcError) -> bytes:
-        """MQTT 3.1.1 has no reason code for it: its client is closed."""
+        """MQTT 3.1.1 has no reason code for it, and QoS 0 of a message that might pass later: its client is closed."""
         self._client_aliases.refused(packet)
         if not self._v5:
             self.end("policy_deny" if isinstance(error, Denied) else "record", ReasonCode.NOT_AUTHORIZED)
         elif packet.qos:
             self._answer(encode(refusing_acknowledgement(packet, error), _V5, "server"))
+        elif isinstance(error, ProxyError) and error.retryable:
+            self.end("record", error.mqtt_reason)
         return _DROPPED
 
     # -- Subscriptions -----------------------------------------------------------------------------------------------

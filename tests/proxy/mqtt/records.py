@@ -85,7 +85,7 @@ class LookupStore(MemoryStore):
 class RecordRig:
     """The records of one listener over a store in memory."""
 
-    def __init__(self, *, burst: float = 1000.0, max_suspended_octets: int = 2**20) -> None:
+    def __init__(self, *, burst: float = 1000.0, longest: float = 0.0, max_suspended_octets: int = 2**20) -> None:
         self.clock = Clock()
         self.store = LookupStore()
         self.store.init()
@@ -95,7 +95,7 @@ class RecordRig:
             self.store,
             database="/var/lib/svc/notary.db",
             redaction=Redaction(),
-            budget=RecordBudget(Allowance(0.001, burst), Allowance(2**20, 2**30), self.clock.seconds),
+            budget=RecordBudget(Allowance(0.001, burst), Allowance(2**20, 2**30), self.clock, longest),
             queue_limit=1024,
             random=os.urandom,
         )

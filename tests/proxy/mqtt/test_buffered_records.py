@@ -14,7 +14,7 @@ from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.notary.publish import AckedBy
 from svc.policy.rules import MqttAction
-from svc.proxy.errors import NotaryUnavailable
+from svc.proxy.errors import NotaryRate, NotaryUnavailable, RecordTooLarge
 from svc.proxy.mqtt.buffered_session import BufferedMqttSession
 from svc.proxy.mqtt.forwarding import Admission
 from svc.proxy.mqtt.interfaces import RecordDemand
@@ -200,8 +200,13 @@ class AdmissionTests(SynchronousTestCase):
         client.recorder.refuse = NotaryUnavailable()
         self.assertIs(Admission.REFUSED, client.admit(message(2, 2)))
         self.assertEqual([Acknowledgement(PUBREC, 2, NotaryUnavailable.mqtt_reason)], client.take())
+        client.recorder.refuse = RecordTooLarge(size=2, limit=1, signatures=0)
         self.assertIs(Admission.REFUSED, client.admit(message(0, 0)))
         self.assertEqual(([], None), (client.take(), client.ended))
+        # Of what might be accepted later the client has to know.
+        client.recorder.refuse = NotaryRate(retry_after=1, what="too many")
+        self.assertIs(Admission.REFUSED, client.admit(message(0, 0)))
+        self.assertEqual(([Disconnect(ReasonCode.QUOTA_EXCEEDED)], "record"), (client.take(), client.ended))
         old = Client(Version.V311)
         old.recorder.refuse = NotaryUnavailable()
         self.assertIs(Admission.REFUSED, old.admit(message()))

@@ -206,6 +206,19 @@ class RecordTests(SynchronousTestCase):
         self.assertEqual((0, 0), (rig.notarizer.in_flight, self.rig.notarizer.in_flight))
         self.assertEqual(["notary_unavailable", "replayed"], [each[0] for each in self.rig.reporter.failed])
 
+    def test_held_back(self) -> None:
+        """At the rate of its client a message is admitted later, and not at all when its connection has ended."""
+        rig = RecordRig(burst=1, longest=5000)
+        recorder, results = rig.recorder(), list[PublishExchange | ProxyError]()
+        begun(recorder, publish())
+        recorder.begin(publish(0), SIGN, None, results.append)
+        self.assertEqual([], results)
+        rig.clock.advance(1000)
+        self.assertIsInstance(results.pop(), PublishExchange)
+        recorder.begin(publish(2, 9), SIGN, None, results.append)
+        recorder.disconnected(ExchangeOutcome.CLIENT_ABORTED)
+        self.assertEqual(([], []), (results, rig.clock.getDelayedCalls()))
+
     def test_bounds(self) -> None:
         """Topic with properties, their number and the client identifier are recorded up to their limits."""
         rest = len("meters/1/power") + 5 + len("k")

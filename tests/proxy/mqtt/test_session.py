@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.proxy.errors import NotaryRate, UpstreamUnreachable
+from svc.proxy.errors import NotaryRate, RecordTooLarge, UpstreamUnreachable
 from svc.proxy.mqtt.admission import MAX_ALIASES
 from svc.proxy.mqtt.errors import ClientIdRefused, UpstreamSessionEnded
 from svc.proxy.mqtt.recorded import MAX_IN_USE
@@ -784,6 +784,14 @@ class RecordingTests(SynchronousTestCase):
         self.assertEqual(self.pair.take_client(), [puback(1, 0x97), pubrec(2, 0x97)])
         # The recorder has reported it.
         self.assertEqual(self.pair.refusals, [])
+        self.recorder.refuse = RecordTooLarge(size=2, limit=1, signatures=0)
+        self.publish(0, 0)
+        self.assertIsNone(self.pair.ended)
+        # Of what might be accepted later the client has to know, also without an acknowledgement.
+        self.recorder.refuse = NotaryRate(retry_after=1, what="too many")
+        self.publish(0, 0)
+        self.assertEqual((self.pair.take_client(), self.pair.take_upstream()), ([Disconnect(0x97)], []))
+        self.assertEqual(self.pair.ended, ("record", None))
         old = Pair(V311, recorder=self.recorder).open()
         old.client(Publish("t", b"", 1, packet_id=1))
         self.assertEqual((old.ended, old.to_upstream), (("record", None), b""))
@@ -853,10 +861,13 @@ class RecordingTests(SynchronousTestCase):
 
         def open_pair(version: Version) -> Pair:
             pair = Pair(version, recorder=self.recorder).open(Connect("c", version))
-            for packet_id in range(1, MAX_IN_USE + 1):
-                pair.client(Publish("t", b"", 2, packet_id=packet_id))
-                pair.upstream(pubrec(packet_id))
-                self.recorder.done.pop()("r")
+            identifiers = range(1, MAX_IN_USE + 1)
+            for start in range(0, MAX_IN_USE, 64):
+                some = identifiers[start : start + 64]
+                pair.client(*(Publish("t", b"", 2, packet_id=packet_id) for packet_id in some))
+                pair.upstream(*map(pubrec, some))
+                while self.recorder.done:
+                    self.recorder.done.pop(0)("r")
             for last in (Publish("t", b"", 0), Publish("t", b"", 2, dup=True, packet_id=1)):
                 pair.client(last)
                 if last.qos:
