@@ -579,6 +579,8 @@ class Forwarder:
         if self._link not in (_Link.OPENED, _Link.READY):
             return
         self._failures = 0
+        # PINGRESP may be long in coming behind acknowledgements, where the peer holds this connection at its rate.
+        self._pinged = False
         if isinstance(packet, Acknowledgement) and packet.type is not PacketType.PUBREL:
             self._got_answer(packet)
         elif isinstance(packet, (Publish, Acknowledgement)):
@@ -589,9 +591,7 @@ class Forwarder:
             request = self._window.requests.pop(packet.packet_id, None)
             if request is not None and self._connected and self.session.next is None:
                 self._links.send_client(replace(packet, packet_id=request.packet.packet_id))
-        elif isinstance(packet, Pingresp):
-            self._pinged = False
-        else:
+        elif not isinstance(packet, Pingresp):
             self._fail_link()
         self._advance()
 

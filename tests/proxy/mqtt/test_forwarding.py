@@ -637,6 +637,19 @@ class RelayTests(ForwardingCase):
         world.pass_time(0.1)
         self.assertIsNone(world.broker.connect)
 
+    def test_slow_peer(self) -> None:
+        """A broker that acknowledges messages is there, though PINGRESP waits behind them."""
+        world = self.opened(keep_alive=40)
+        world.publish(b"1", 1)
+        world.store.commit()
+        world.pass_time(59)
+        world.broker_reads()
+        world.proxy_reads()
+        world.pass_time(30)
+        self.assertIsNotNone(world.broker.connect)
+        world.pass_time(31)
+        self.assertIsNone(world.broker.connect)
+
 
 class ReconnectionTests(ForwardingCase):
     """A broker that cannot be reached."""
