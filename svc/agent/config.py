@@ -13,6 +13,7 @@ from svc.naming import (
     PORT_AGENT_ADMIN,
     PORT_AGENT_METRICS,
 )
+from svc.process.settings import DaemonSettings
 from svc.process.values import FilePath, OptionalAddress, SocketText, TrustDomainText
 from svc.settings import HostPort, Settings, load
 
@@ -47,7 +48,7 @@ class CsiSettings(Settings):
     """The folders that are mounted: `""` for volumes without the attribute `source`, others by its value."""
 
 
-class AgentSettings(Settings):
+class AgentSettings(DaemonSettings):
     """The agent of a node."""
 
     trustDomain: TrustDomainText

@@ -10,7 +10,7 @@ from twisted.python.usage import UsageError
 
 from svc.agent.config import AgentSettings, load_settings
 from svc.naming import DEFAULT_AGENT_CONFIG
-from svc.process.checking import Check, check_new_socket, check_port, check_service, check_written_file
+from svc.process.checking import Check, check_new_socket, check_pages, check_service, check_written_file
 from svc.process.on_asyncio import AsyncioOptions, require_asyncio
 from svc.process.options import config_parameters
 from svc.process.values import parse_optional_address
@@ -37,10 +37,7 @@ class Options(AsyncioOptions):
 
     def checks(self, settings: AgentSettings) -> Iterable[Check]:
         """What is opened at the start."""
-        for key in ("metricsAddr", "adminAddr"):
-            address = getattr(settings, key)
-            if address is not None:
-                yield check_port(key, settings.key_text(key), address)
+        yield from check_pages(settings)
         yield check_service("Workload API", "spiffeSocketPath", settings.spiffeSocketPath)
         if settings.csi is not None:
             yield check_new_socket("CSI driver", "csi.socket", settings.csi.socket)
