@@ -1,0 +1,1 @@
+"""The container images of the project, made without a container registry: ``python -m images --output DIR``."""
