@@ -26,6 +26,16 @@ apt_install() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$@" >/dev/null 2>&1
 }
 
+# Programs that a cluster of bin/cluster runs beside those of bin/tools: prints the Debian packages of those that are missing.
+missing_for_cluster() {
+    local PATH=$PATH:/usr/sbin:/sbin
+    command -v runc >/dev/null 2>&1 || echo runc
+    command -v iptables >/dev/null 2>&1 || echo iptables
+    command -v conntrack >/dev/null 2>&1 || echo conntrack
+    command -v ip >/dev/null 2>&1 || echo iproute2
+    [ -x /usr/lib/cni/ptp ] || echo containernetworking-plugins
+}
+
 need_venv_module() {
     "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 && return 0
     say "installing python3-venv"

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 
 from tests.runner import selection
@@ -33,24 +34,34 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     return found
 
 
-class _Spire:
-    """A real SPIRE, which is built where it is missing, beside the tests that do not need it."""
+class _Tools:
+    """Programs that are built where they are missing, beside the tests that do not need them."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def build(self) -> bool:
-        """Begin to build it; false where it is there already."""
-        tools = str(selection.TOP / "bin" / "tools")
-        if subprocess.run([tools, "--check", "spire"], capture_output=True).returncode == 0:
-            return False
-        self._process = subprocess.Popen(["nice", tools, "spire"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
-        return True
+    def build(self, names: Sequence[str]) -> bool:
+        """Begin to build those that are missing; false where all are there already."""
+        missing = [name for name in names if not _there(name)]
+        if missing:
+            self._process = subprocess.Popen(
+                ["nice", _COMMAND, *missing], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            )
+        return bool(missing)
 
     def wait_for(self, module: str) -> None:
-        """Wait for the end of the build where a module needs it; without SPIRE its tests say what is missing."""
-        if self._process is not None and selection.needs_spire(module):
-            self._process.wait()
+        """Wait for the tools of a module; without them its tests say what is missing."""
+        process = self._process
+        if process is not None:
+            while process.poll() is None and not all(map(_there, selection.tools_of(module))):
+                time.sleep(1.0)
+
+
+_COMMAND = str(selection.TOP / "bin" / "tools")
+
+
+def _there(name: str) -> bool:
+    return subprocess.run([_COMMAND, "--check", name], capture_output=True).returncode == 0
 
 
 def main(given: Sequence[str]) -> int:
@@ -71,17 +82,18 @@ def main(given: Sequence[str]) -> int:
     if arguments.list:
         print("\n".join(modules))
         return 0
-    spire = _Spire()
+    tools = _Tools()
     report = Report(sys.stdout, skips_fail=os.environ.get("CI") == "true", slowest=arguments.slowest)
     pool = Pool(
         arguments.processes,
         report.add,
-        spire.wait_for,
+        tools.wait_for,
         timeout=LONG_MODULE_TIMEOUT if arguments.long else MODULE_TIMEOUT,
         environment={LONG: "1"} if arguments.long else None,
     )
-    late = [each for each in modules if selection.needs_spire(each)]
-    if late and spire.build():
+    late = [each for each in modules if selection.tools_of(each)]
+    wanted = dict.fromkeys(name for each in late for name in selection.tools_of(each))
+    if tools.build(list(wanted)):
         modules = [each for each in modules if each not in late] + late
     try:
         pool.run(modules)

@@ -51,7 +51,11 @@ _FILES = {
     "*.md": ("tests.test_*",),
     "tests/vectors/*": ("tests.notary.*", "tests.identity.*", "tests.cli.*", "tests.testing.*"),
     "tests/cli/transcripts/*": ("tests.cli.*",),
-    "bin/tools": ("tests.integration.test_tools", "tests.integration.test_spire*"),
+    "bin/tools": ("tests.integration.test_tools", "tests.integration.test_spire*", "tests.integration.test_cluster"),
+    "bin/cluster": ("tests.integration.test_cluster", "tests.e2e*"),
+    "images/*": ("tests.integration.test_images*", "tests.integration.test_cluster", "tests.e2e*"),
+    "bin/image": ("tests.integration.test_images*", "tests.e2e*"),
+    "charts/*": ("tests.integration.test_chart*", "tests.integration.test_crds*", "tests.e2e*", "tests.test_docs"),
     "bin/quickstart": ("tests.integration.test_quickstart",),
     "bin/bench": ("tests.integration.test_bench",),
     "bin/check": (),
@@ -69,9 +73,25 @@ def all_modules() -> list[str]:
     return sorted(names, key=lambda name: (first.get(name, len(first)), name.startswith("tests.integration.")))
 
 
-def needs_spire(name: str) -> bool:
-    """Whether a module, or what is named in it, runs against a real SPIRE."""
-    return name.startswith("tests.integration.test_spire")
+#: The names of modules, with the tools of ``bin/tools`` that they run; the first line that matches holds.
+_TOOLS = (
+    ("tests.e2e*", ("kubernetes", "containerd", "coredns", "helm", "spire")),
+    ("tests.integration.test_cluster", ("kubernetes", "containerd", "coredns")),
+    ("tests.integration.test_tools", ("kubernetes", "containerd", "coredns", "helm")),
+    ("tests.integration.test_spire*", ("spire",)),
+    ("tests.integration.test_manager_spire*", ("spire",)),
+    ("tests.integration.test_images*", ("spire",)),
+    ("tests.integration.test_chart*", ("kubernetes", "helm")),
+    ("tests.integration.test_crds*", ("kubernetes",)),
+    ("tests.integration.test_kube*", ("kubernetes",)),
+    ("tests.integration.test_manager*", ("kubernetes",)),
+    ("tests.integration.test_webhook*", ("kubernetes",)),
+)
+
+
+def tools_of(name: str) -> tuple[str, ...]:
+    """The tools of ``bin/tools`` that a module, or what is named in it, runs."""
+    return next((tools for pattern, tools in _TOOLS if fnmatch(name, pattern)), ())
 
 
 def named(names: Sequence[str], modules: Sequence[str]) -> list[str]:
