@@ -1,5 +1,5 @@
 """
-Configuration files: strict YAML 1.2, validated as a whole.
+Configurations: strict YAML 1.2 of a file or an environment variable, validated as a whole.
 
 Reports every defect of a file: the key, its value and what was expected. The configurations themselves are pydantic
 models built from :class:`Settings`, next to the code that they configure.
@@ -8,6 +8,7 @@ models built from :class:`Settings`, next to the code that they configure.
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,12 @@ class ConfigUnreadable(SvcError):
 
     reason = "config_unreadable"
     hint = "check the path, its permissions, and that it is YAML"
+
+
+class ConfigVariableMissing(ConfigUnreadable):
+    """the configuration {path} cannot be read: this process has no environment variable of that name"""
+
+    hint = "set it for this process, in Kubernetes in env of its container; a file of that name is given as ./{path}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,15 +248,28 @@ Address = Annotated[HostPort, BeforeValidator(_host_port), text_format("address"
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 
+#: In front of the name of an environment variable, in place of the path of a configuration.
+ENVIRONMENT: Final = "env:"
+
+
 def load(path: str | Path, model: type[_ModelT]) -> _ModelT:
     """
-    Read a YAML file of at most 1 MiB into a model.
+    Read YAML of at most 1 MiB into a model: a file, or for ``env:NAME`` the environment variable ``NAME``.
 
     Raises:
-        ConfigUnreadable: the file is absent, not readable, too large, or not YAML.
+        ConfigUnreadable: the file or variable is absent, not readable, too large, or not YAML.
         ConfigInvalid: with every defect found.
     """
-    return parse(read_text(Path(path)), model, str(path))
+    given = str(path)
+    text = _read_variable(given) if given.startswith(ENVIRONMENT) else read_text(Path(path))
+    return parse(text, model, given)
+
+
+def _read_variable(path: str) -> str:
+    data = os.environb.get(os.fsencode(path.removeprefix(ENVIRONMENT)))
+    if data is None:
+        raise ConfigVariableMissing(path=path)
+    return _decoded(data, path)
 
 
 def parse(text: str, model: type[_ModelT], path: str = "configuration") -> _ModelT:
@@ -322,6 +342,10 @@ def read_text(path: Path) -> str:
         raise ConfigUnreadable(path=path, what=(error.strerror or str(error)).lower()) from error
     except ValueError as error:
         raise ConfigUnreadable(path=path, what="no file can have this name") from error
+    return _decoded(data, path)
+
+
+def _decoded(data: bytes, path: str | Path) -> str:
     if len(data) > MAX_FILE:
         raise ConfigUnreadable(path=path, what=f"it is larger than {MAX_FILE} octets")
     try:

@@ -18,6 +18,7 @@ from svc.settings import (
     ConfigInvalid,
     ConfigProblem,
     ConfigUnreadable,
+    ConfigVariableMissing,
     Duration,
     HostPort,
     Items,
@@ -250,6 +251,24 @@ class LoadTests(SynchronousTestCase):
         self.assertEqual(load(str(self.path), Example), parse(WHOLE, Example))
         self.path.write_text("")
         self.assertEqual(self.assertRaises(ConfigInvalid, load, self.path, Example).path, str(self.path))
+
+    def test_a_variable(self) -> None:
+        """``env:NAME`` is an environment variable, which errors name; a file of such a name needs its folder."""
+        self.addCleanup(os.environ.pop, "SVC_TEST_CONFIG", None)
+        os.environ["SVC_TEST_CONFIG"] = WHOLE
+        self.assertEqual(load("env:SVC_TEST_CONFIG", Example), parse(WHOLE, Example))
+        os.environ["SVC_TEST_CONFIG"] = ""
+        error = self.assertRaises(ConfigInvalid, load, "env:SVC_TEST_CONFIG", Example)
+        self.assertEqual("env:SVC_TEST_CONFIG", error.path)
+        os.environb[b"SVC_TEST_CONFIG"] = b"a: \xff"
+        self.assertEqual("invalid UTF-8 at octet 3", self.refused("env:SVC_TEST_CONFIG"))
+        os.environ["SVC_TEST_CONFIG"] = "#" * MAX_FILE
+        self.assertRaises(ConfigInvalid, load, "env:SVC_TEST_CONFIG", Example)
+        os.environ["SVC_TEST_CONFIG"] = "#" * (MAX_FILE + 1)
+        self.assertEqual(f"it is larger than {MAX_FILE} octets", self.refused("env:SVC_TEST_CONFIG"))
+        for absent in ("env:SVC_TEST_ABSENT", "env:"):
+            missing = self.assertRaises(ConfigVariableMissing, load, absent, Example)
+            self.assertIn(f"the configuration {absent} cannot be read", str(missing))
 
     def test_missing(self) -> None:
         """An absent file, in an existing or absent folder."""

@@ -44,6 +44,7 @@ from svc.process.daemon import Daemon
 from svc.process.lifecycle import stop_if_running
 from svc.process.options import print_error
 from svc.process.page_elements import Table
+from svc.settings import ENVIRONMENT
 from svc.transport.addresses import TcpAddress
 from svc.transport.creators import TlsIdentity
 from svc.workload.errors import CredentialsMissing, PqFileMissing
@@ -57,8 +58,8 @@ class Authority(Daemon[AuthoritySettings]):
     """
     An authority with a trust domain of its own, or a PQ issuer only.
 
-    ``config_path`` is read again when it changes, for its entries; None for no file. Further arguments are those of
-    :class:`~svc.process.daemon.Daemon`.
+    ``config_path`` is read again when it changes, for its entries; an environment variable does not. Further arguments
+    are those of :class:`~svc.process.daemon.Daemon`.
     """
 
     def __init__(
@@ -339,7 +340,7 @@ class Authority(Daemon[AuthoritySettings]):
         return listed(pq.allowUids if pq.allowUids is not None else (os.geteuid(),))
 
     def _own_file(self, config_path: str | None) -> tuple[WatchedFile, ...]:
-        if config_path is None:
+        if config_path is None or config_path.startswith(ENVIRONMENT):
             return ()
         return (WatchedFile(config_path, lambda: self._read_entries(config_path), self._report.file_refused),)
 

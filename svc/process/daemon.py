@@ -64,6 +64,7 @@ class Daemon(Service, Generic[SettingsT]):
         settings: the configuration in force.
         servers: what starts first and ends last: the pages, and what watches the process.
         serving: whether everything runs.
+        config: where the configuration comes from, as given on the command line.
     """
 
     log = Logger()
@@ -83,6 +84,7 @@ class Daemon(Service, Generic[SettingsT]):
         self.settings = settings
         self.servers = MultiService()
         self.serving = False
+        self.config: str | None = None
         self._reactor = reactor
         self._health = health
         self._load = load
@@ -170,13 +172,16 @@ class Daemon(Service, Generic[SettingsT]):
         operators = OperatorPages(status, monitor.history, settings.adminAddr, **shown)
         drain = self.drain if drains else None
         roots: dict[str, IResource] = {} if metrics is None else {"metricsAddr": metrics_root(metrics)}
-        roots["adminAddr"] = admin_root(health, drain=drain, config=self.shown_settings, operators=operators)
+        roots["adminAddr"] = admin_root(health, drain=drain, config=self._shown, operators=operators)
         roots["probesAddr"] = probes_root(health)
         for key, root in roots.items():
             address, named = getattr(settings, key), settings.key_text(key)
             reactor: Any = TransportReactor(self._reactor)
             HttpService(address, root, reactor=reactor, key=named).setServiceParent(self.servers)
         return status
+
+    def _shown(self) -> Mapping[str, object]:
+        return {"config": self.config, **self.shown_settings()}
 
     # -- The start ---------------------------------------------------------------------------------------------------
 
@@ -340,6 +345,7 @@ def daemon_tree(
     daemon = settings_or_exit(made, options["config"])
     if daemon.origin is not None:
         observer.describe(daemon.origin)
+    daemon.config = options["config"]
     daemon.setServiceParent(root)
     reactor.callWhenRunning(install_signal_handlers, reactor, daemon.reload)
     return root

@@ -25,10 +25,14 @@ class ProcessOptions(Options):
     After parsing, ``settings`` holds the configuration, and the reactor is installed unless ``--reactor`` chose one.
     """
 
-    synopsis = "[--config FILE] [--check-config [--offline]]"
+    synopsis = "[--config FILE|env:NAME] [--check-config [--offline]]"
     optFlags = [
-        ["check-config", None, "Check the file, test what it asks for and exit: status 0, or 1 with every problem."],
-        ["offline", None, "With --check-config: check the file alone."],
+        [
+            "check-config",
+            None,
+            "Check it, test what it asks for and exit: status 0, or 1 with every problem.",
+        ],
+        ["offline", None, "With --check-config: check the text alone."],
     ]
 
     def read(self, path: str) -> object:
@@ -68,7 +72,7 @@ class ProcessOptions(Options):
 def config_parameters(path: str) -> list[list[str | None]]:
     """``optParameters`` of a daemon whose default configuration file is ``path``."""
     return [
-        ["config", "c", path, "The configuration, a YAML file."],
+        ["config", "c", path, "The configuration: a YAML file, or env:NAME for an environment variable."],
         ["log-format", None, "json", "json (schema svc.log/1) or text."],
     ]
 

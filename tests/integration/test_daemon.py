@@ -65,12 +65,28 @@ class DaemonTests(SynchronousTestCase):
         self.daemon.write_config()
         self.daemon.signal(signal.SIGHUP)
         eventually(lambda: self.daemon.greeting() == "good day", what="another greeting")
-        self.assertEqual("good day", self.daemon.page("/config")[1]["greeting"])
+        shown = self.daemon.page("/config")[1]
+        self.assertEqual(("good day", str(self.daemon.config_path)), (shown["greeting"], shown["config"]))
         self.assertEqual("example", self.daemon.page("/status")[1]["process"])
         self.assertEqual(0, self.daemon.halt())
         self.assertEqual(b"STOPPING=1", manager.recv(100))
         for event in ("svc.process.started", "svc.config.reloaded", "svc.process.stopped"):
             self.assertEqual(1, len(self.daemon.records(event)), event)
+
+    def test_environment(self) -> None:
+        """The configuration may be an environment variable; the pages and the errors of a start name it."""
+        config = f'{{listen: "127.0.0.1:{self.daemon.port}", adminAddr: "127.0.0.1:{self.daemon.admin_port}"}}'
+        self.daemon.variables["EXAMPLE"] = config
+        self.daemon.arguments = lambda: ["svc-example", "--config", "env:EXAMPLE"]  # type: ignore[method-assign]
+        self.daemon.start()
+        self.assertEqual("env:EXAMPLE", self.daemon.page("/config")[1]["config"])
+        self.daemon.signal(signal.SIGHUP)
+        eventually(lambda: self.daemon.records("svc.config.reloaded"), what="a reload")
+        self.assertEqual("hello", self.daemon.greeting())
+        self.daemon.halt()
+        self.daemon.variables["EXAMPLE"] = config.replace("listen", "listens")
+        self.assertEqual(1, self.daemon.launch().wait())
+        self.assertIn("svc: env:EXAMPLE: listen: missing: expected a value\n", self.daemon.errors)
 
     def test_failed_start(self) -> None:
         """A start that fails says why and what to do, and ends with status 1."""
