@@ -497,3 +497,51 @@ class PairTests(Case):
         subscriber = site.subscriber()
         payloads = [each.payload for each in deliveries(subscriber, 20)]
         self.assertCountEqual([b"%d-%d" % (each.value, number) for each in VERSIONS for number in range(10)], payloads)
+
+    def edge(self, site: Site) -> tuple[RunningProxy, int]:
+        """Another proxy, which stores messages for the inbound listener of the site; its port for plain clients."""
+        port = free_port()
+        uplink = {
+            "name": "uplink",
+            "protocol": "mqtt",
+            "direction": "outbound",
+            "listen": f"127.0.0.1:{port}",
+            "upstream": f"127.0.0.1:{site.port}",
+            "peer": "spiffe://example.org/ns/shop/sa/api",
+            "ack": "middleware",
+        }
+        path = str(site.folder / "edge" / "mqtt.db")
+        edge = RunningProxy(site.authority, "127.0.0.1:1", listeners=[uplink], settings={"mqttBuffer": {"path": path}})
+        self.stack.callback(edge.stop)
+        return edge, port
+
+    def test_centre_that_refuses_for_a_moment(self) -> None:
+        """What the edge acknowledged while the buffer of the centre was full arrives, with QoS 2 once."""
+        site = Site(self.stack, {"sessionMessages": 20})
+        site.mosquitto.start()
+        site.subscriber().close()
+        site.mosquitto.stop()
+        edge, port = self.edge(site)
+        site.proxy.start()
+        edge.start()
+        expected = {}
+        for version, qos in itertools.product(VERSIONS, (1, 2)):
+            client = self.stack.enter_context(RawClient(port, version))
+            self.assertEqual(0, client.connect(f"c{version.value}-{qos}", **lasting(version)).code)
+            own = expected[version, qos] = [b"%d-%d-%d" % (version.value, qos, number) for number in range(60)]
+            for number, payload in enumerate(own):
+                publish(client, "t", payload, qos, number + 1)
+        eventually(lambda: site.proxy.records("svc.proxy.buffer.full"))
+        refused = lambda: [  # noqa: E731
+            each for each in edge.records("svc.proxy.forwarding.failed") if "quota_exceeded" in str(each)
+        ]
+        eventually(refused)
+        site.mosquitto.start()
+        subscriber, arrived = site.subscriber(), []
+        while {each for own in expected.values() for each in own} - set(arrived):
+            arrived += [each.payload for each in deliveries(subscriber, 1)]
+        for (version, qos), own in expected.items():
+            found = [each for each in arrived if each in own]
+            self.assertEqual(sorted(own), sorted(found if qos == 2 else set(found)), (version, qos))
+        eventually(lambda: edge.metric("svc_proxy_mqtt_buffer_messages_queued") == 0.0)
+        self.assertEqual([], edge.records("svc.proxy.buffer.dropped"))

@@ -175,6 +175,11 @@ class SessionReports:
         name = ReasonCode(code).name.lower() if code else None
         self._reports.log_limited(Event.BUFFER_MESSAGE_DROPPED, self._key, cause, code=name)
 
+    def held(self, code: int) -> None:
+        """Log that a message is kept, and those behind it with it."""
+        detail = f"the broker: {ReasonCode(code).name.lower()}; the message is kept and sent again"
+        self._reports.log_limited(Event.FORWARDING_FAILED, self._key, "message_refused", detail)
+
     def reconnected(self, success: bool) -> None:
         """Count an attempt."""
         (self._metrics.reconnected if success else self._metrics.not_reconnected).inc()

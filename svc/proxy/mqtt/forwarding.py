@@ -30,6 +30,7 @@ from svc.proxy.mqtt.buffer.records import (
 )
 from svc.proxy.mqtt.buffer.store import PAGE_OCTETS
 from svc.proxy.mqtt.interfaces import RecordDemand
+from svc.proxy.mqtt.refusals import Refusal, closed_for_message, refusal
 from svc.proxy.mqtt.window import Flight, RelayedRequest, UpstreamWindow
 from svc.wire.mqtt import (
     NO_PROPERTIES,
@@ -52,6 +53,7 @@ from svc.wire.mqtt import (
     Version,
     encode,
 )
+from svc.wire.mqtt.codes import REASONS
 
 AckSource = Literal["middleware", "upstream"]
 #: Why a message was not accepted.
@@ -99,7 +101,7 @@ class Moment(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class ReplayBackoff:
     """
-    Pauses before connections to the broker: full jitter below an exponential bound.
+    Pauses before connections to the broker, and before a message that it refused: full jitter below a doubling bound.
 
     Args:
         first: the bound in seconds after the first failure.
@@ -255,6 +257,9 @@ class ForwarderObserver(Protocol):
     def dropped(self, cause: DropCause, code: int) -> None:
         """A message was accepted and will not be forwarded; ``code`` is the broker's, 0 where it has none."""
 
+    def held(self, code: int) -> None:
+        """The broker does not accept a message for now; it is sent again after a pause, and what follows it waits."""
+
     def reconnected(self, success: bool) -> None:
         """Another connection to the broker was tried."""
 
@@ -364,6 +369,10 @@ class Forwarder:
         self._given_up = self._missing_reported = False
         self._failures = 0
         self._retry_at: float | None = None
+        # Refusals in a row that pass: while there are any, messages are sent singly, and none while it is paused.
+        self._refusals = 0
+        self._paused = False
+        self._resume_at: float | None = None
         self._ping_at: float | None = None
         self._ping_every = 0.0
         self._pinged = False
@@ -592,6 +601,8 @@ class Forwarder:
             if request is not None and self._connected and self.session.next is None:
                 self._links.send_client(replace(packet, packet_id=request.packet.packet_id))
         elif not isinstance(packet, Pingresp):
+            if isinstance(packet, Disconnect) and closed_for_message(packet.code):
+                self._closed_for_message(packet.code)
             self._fail_link()
         self._advance()
 
@@ -612,7 +623,7 @@ class Forwarder:
         if self._link is not _Link.DOWN:
             due = self._link is not _Link.CONNECTING and (self._client or self.session.connect.will is None)
             self._links.close_upstream(Disconnect() if due else None)
-            self._lose_link()
+            self._lose_link(refused=False)
             self._retry_at = None
             self._advance()
 
@@ -650,6 +661,9 @@ class Forwarder:
             self._answer_connect(self._resumed, NO_PROPERTIES)
         if self._retry_at is not None and now.seconds >= self._retry_at:
             self._retry_at = None
+        if self._resume_at is not None and now.seconds >= self._resume_at:
+            self._resume_at = None
+            self._store.when_durable(self._resume)
         if self._read_at is not None and now.seconds >= self._read_at:
             self._read_at = None
             self._read()
@@ -953,6 +967,10 @@ class Forwarder:
             self._links.resume_client()
         if not self._connected or client != self._client:
             return
+        if code >= ReasonCode.UNSPECIFIED_ERROR and not self._v5:
+            # It was promised nothing, and repeats the message on its next connection.
+            self._close_client(ReasonCode(code))
+            return
         received = self._received.get(packet_id) if kind is PacketType.PUBREC else None
         if code < ReasonCode.UNSPECIFIED_ERROR and not recorded:
             self._observer.acked(source)
@@ -988,7 +1006,7 @@ class Forwarder:
     @property
     def _all_sent(self) -> bool:
         """Whether every message was sent, so that another one is sent behind them."""
-        waiting = self._messages - len(self._window.flights) or self._pending or self._leaving
+        waiting = self._messages - len(self._window.flights) or self._pending or self._leaving or self._paused
         return not waiting and self._window.idle
 
     @property
@@ -1019,7 +1037,7 @@ class Forwarder:
 
     def _fill(self) -> None:
         """Give messages their identifiers, as many as may be in flight; they are sent when these are durable."""
-        if self._link is not _Link.READY:
+        if self._link is not _Link.READY or self._paused or (self._refusals and self._window.flights):
             return
         session, batch = self.session, []
         while self._queue and (session.next is None or self._queue[0].number <= session.until):
@@ -1057,7 +1075,7 @@ class Forwarder:
 
     def _flush(self) -> None:
         """Send what the Receive Maximum allows."""
-        while (flight := self._window.next_to_send()) is not None:
+        while not self._paused and (flight := self._window.next_to_send(single=self._refusals > 0)) is not None:
             message, packet = flight.message, self._publish_packet(flight)
             limit = self._capabilities.maximum_packet_size
             if limit is not None and len(encode(packet, Version.V5, "client")) > limit:
@@ -1098,11 +1116,13 @@ class Forwarder:
         if packet.type is PacketType.PUBREC:
             self._got_pubrec(packet, flight, released=released)
         elif flight is not None and released == (packet.type is PacketType.PUBCOMP) and (released or flight.qos == 1):
-            self._window.answered(packet.packet_id)
-            self._finish(flight.message)
-            if not released:
-                self._report_rejected(packet.code)
-                self._answered(flight.message, packet.code)
+            if not released and refusal(packet.code) is not None:
+                self._refused(flight, packet.code)
+            else:
+                self._window.answered(packet.packet_id)
+                self._finish(flight.message)
+                if not released:
+                    self._accepted(flight.message, packet.code)
         elif flight is not None:
             self._fail_link()
         self._flush()
@@ -1115,17 +1135,17 @@ class Forwarder:
         message = flight.message
         if not released and flight.qos != 2:
             self._fail_link()
-        elif packet.code >= ReasonCode.UNSPECIFIED_ERROR:
-            self._window.answered(packet.packet_id)
-            self._finish(message)
-            if not released:
-                self._report_rejected(packet.code)
-                self._answered(message, packet.code)
+        elif refusal(packet.code) is not None:
+            if released:
+                self._window.answered(packet.packet_id)
+                self._finish(message)
+            else:
+                self._refused(flight, packet.code)
         else:
             if not released:
                 message.state = MessageState.RELEASED
                 self._store.changed(message)
-                self._answered(message, packet.code)
+                self._accepted(message, packet.code)
             self._store.when_durable(partial(self._release, flight, self._link_number))
 
     def _release(self, flight: Flight, link: int) -> None:
@@ -1133,9 +1153,66 @@ class Forwarder:
         if link == self._link_number and flight.message.upstream_id in self._window.flights:
             self._links.send_upstream(Acknowledgement(PacketType.PUBREL, flight.message.upstream_id))
 
-    def _report_rejected(self, code: int) -> None:
-        if code >= ReasonCode.UNSPECIFIED_ERROR:
-            self._observer.dropped("rejected", code)
+    def _accepted(self, message: BufferedMessage, code: int) -> None:
+        # What was on its way behind a refused message says nothing about that one.
+        if not self._paused:
+            self._refusals = 0
+        self._answered(message, code)
+
+    def _refused(self, flight: Flight, code: int) -> None:
+        """The broker refused a message: one that the client was promised is kept, as long as that may help."""
+        message, kind = flight.message, refusal(code)
+        if message.relayed or kind is Refusal.LASTS or self._overdue(message):
+            self._reject(flight, code)
+        elif self._window.refused(flight, renumber=kind is Refusal.RENUMBERED):
+            if kind is Refusal.RENUMBERED:
+                self._store.changed(message)
+            self._pause(code)
+
+    def _overdue(self, message: BufferedMessage) -> bool:
+        """Whether a message that is refused has kept back those behind it since so long ago."""
+        if not message.refused:
+            message.refused = self._now.wall
+            self._store.changed(message)
+        return self._now.wall - message.refused >= self._store.limits.session_age
+
+    def _reject(self, flight: Flight, code: int) -> None:
+        message = flight.message
+        self._window.answered(message.upstream_id)
+        self._finish(message)
+        self._observer.dropped("rejected", code)
+        self._answered(message, code if code in REASONS[PacketType.PUBACK] else ReasonCode.UNSPECIFIED_ERROR)
+
+    def _pause(self, code: int) -> None:
+        """Send nothing until the pause is over; further refusals until then are the same one."""
+        if self._paused:
+            return
+        self._paused = True
+        self._refusals += 1
+        self._observer.held(code)
+        if self._refusals == self._limits.backoff.budget:
+            self._observer.replay_failed()
+        self._resume_at = self._now.seconds + self._limits.backoff.pause(self._refusals, self._random())
+
+    def _resume(self) -> None:
+        """The pause is over, and what changed in it is durable."""
+        self._paused = False
+        self._flush()
+        self._advance()
+
+    def _closed_for_message(self, code: int) -> None:
+        """The broker closes the connection for a message; where it may be one of several, they follow singly."""
+        unanswered = self._window.unanswered
+        if len(unanswered) == 1:
+            self._reject(unanswered[0], code)
+        else:
+            self._refusals = max(1, self._refusals)
+
+    def _closed_before_answer(self) -> None:
+        """The connection ended; MQTT 3.1.1 refuses the first message without an answer only so."""
+        for flight in self._window.unanswered[:1]:
+            if self._overdue(flight.message):
+                self._reject(flight, ReasonCode.UNSPECIFIED_ERROR)
 
     def _answered(self, message: BufferedMessage, code: int, source: AckSource = "upstream") -> None:
         """Pass on the answer to a message that the client did not see acknowledged."""
@@ -1345,9 +1422,11 @@ class Forwarder:
             self._links.close_upstream(None)
             self._lose_link()
 
-    def _lose_link(self) -> None:
+    def _lose_link(self, *, refused: bool = True) -> None:
         session, limits = self.session, self._limits
         opened = self._link is not _Link.CONNECTING
+        if opened and refused:
+            self._closed_before_answer()
         self._drop_link()
         if opened:
             session.linked = False
@@ -1397,7 +1476,7 @@ class Forwarder:
         self._links.ended()
 
     def _update_wake(self) -> None:
-        times = (self._connack_at, self._retry_at, self._read_at, self._ping_at, self._idle_until)
+        times = (self._connack_at, self._retry_at, self._resume_at, self._read_at, self._ping_at, self._idle_until)
         wake_at = min((each for each in times if each is not None), default=None)
         if wake_at != self._wake_at:
             self._wake_at = wake_at

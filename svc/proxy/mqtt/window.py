@@ -6,6 +6,7 @@ Pure: uses neither the database nor the connection.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -104,21 +105,47 @@ class UpstreamWindow:
         """These may be sent on this connection, behind those before them."""
         self._to_send.extend(flights)
 
-    def next_to_send(self) -> Flight | None:
-        """The next flight that the Receive Maximum allows."""
+    @property
+    def unanswered(self) -> list[Flight]:
+        """What was sent on this connection and is not answered, in order; PUBREC is an answer."""
+        sent = [flight for name, flight in self.flights.items() if name in self._outstanding]
+        return [each for each in sent if each.message.state is MessageState.SENT]
+
+    def refused(self, flight: Flight, *, renumber: bool) -> bool:
+        """
+        Send a flight again behind those before it, as a new PUBLISH; returns whether it was on its way at all.
+
+        With another identifier (``renumber``) it must not be sent before that is durable.
+        """
+        message = flight.message
+        if message.upstream_id not in self._outstanding:
+            return False
+        self._outstanding.discard(message.upstream_id)
+        flight.sent = False
+        insort(self._to_send, flight, key=lambda each: each.message.number)
+        if renumber:
+            message.upstream_id = self._free_id()
+            self.flights = {each.message.upstream_id: each for each in self.flights.values()}
+        return True
+
+    def next_to_send(self, *, single: bool) -> Flight | None:
+        """The next flight that the Receive Maximum allows; ``single``: that nothing on its way precedes."""
         if not self._to_send:
             return None
         message = self._to_send[0].message
         if message.qos:
-            if len(self._outstanding) >= self._quota:
+            if len(self._outstanding) >= (1 if single else self._quota):
                 return None
             self._outstanding.add(message.upstream_id)
         return self._to_send.popleft()
 
     def answered(self, upstream_id: int) -> None:
         """An identifier does not count towards the Receive Maximum any more, and the flight is complete."""
-        self._outstanding.discard(upstream_id)
-        self.flights.pop(upstream_id, None)
+        flight = self.flights.pop(upstream_id, None)
+        if upstream_id in self._outstanding:
+            self._outstanding.discard(upstream_id)
+        elif flight is not None and flight in self._to_send:
+            self._to_send.remove(flight)
 
     def _free_id(self) -> int:
         while True:

@@ -184,6 +184,9 @@ class ModelBroker:
         self.wills: list[bytes] = []
         self.receive_maximum = 3
         self.rejects: set[bytes] = set()
+        #: The code with which every message is refused for now; 0 where none is. Those that were.
+        self.busy = 0
+        self.kept_back: set[bytes] = set()
         self.connect: Connect | None = None
         self._unfinished: set[int] = set()
 
@@ -240,6 +243,9 @@ class ModelBroker:
             if self.connect is not None and self.connect.version is Version.V5:
                 assert len(self._unfinished) <= self.receive_maximum, "the Receive Maximum is exceeded"
         known = packet.qos == 2 and name in session.received
+        if self.busy and packet.qos and not known and not code:
+            code = self.busy
+            self.kept_back.add(packet.payload)
         if known:
             assert session.received[name] == packet.payload, "the identifier of another message"
             assert packet.dup, "a repetition that is not marked"
@@ -251,6 +257,9 @@ class ModelBroker:
             self._unfinished.discard(name)
         if packet.qos == 0:
             return []
+        if self.connect.version is Version.V311:
+            # It accepts, and forgets, what it may not refuse.
+            code = 0
         return [Acknowledgement(PUBACK if packet.qos == 1 else PUBREC, name, code)]
 
 
@@ -275,9 +284,12 @@ class ModelClient:
         self.temporary = False
         #: The identifiers of former connections.
         self._before: set[int] = set()
+        #: Whether it has no session, and whether it has to close the connection for one that the server resumes.
+        self._without_session = self.must_begin_anew = False
 
     def connect(self, *, clean: bool, will: bytes | None = None, expiry: int = 3600) -> Connect:
         self.connected, self.answered = True, False
+        self._without_session, self.must_begin_anew = self._without_session or self.temporary or clean, False
         if clean or self.temporary:
             # A session that was to end with its connection is over for the client too.
             self.unacked.clear()
@@ -321,6 +333,11 @@ class ModelClient:
             assert not self.answered, "a second CONNACK"
             self.answered = packet.code == 0
             self.presents.append(packet.session_present)
+            # A server that crashed may not know that the session was to be another one [MQTT-3.2.2-4].
+            self.must_begin_anew = packet.session_present and self._without_session
+            if self.must_begin_anew:
+                return []
+            self._without_session = False
             if not packet.session_present:
                 # The server knows nothing of what it sent on former connections (section 3.2.2.1.1).
                 self.unacked = {name: entry for name, entry in self.unacked.items() if name not in self._before}
@@ -371,6 +388,9 @@ class Notes:
     def dropped(self, cause: str, code: int) -> None:
         self.events.append(("dropped", cause, code))
 
+    def held(self, code: int) -> None:
+        self.events.append(("held", code))
+
     def reconnected(self, success: bool) -> None:
         self.events.append(("reconnected", success))
 
@@ -410,10 +430,11 @@ class World:
         #: Upstream identifiers in use by the packets that the forwarder sent.
         self.in_use: dict[int, bytes] = {}
         self.notary = ModelNotary(self)
-        #: Whether the rules refuse what the client publishes.
+        #: Whether the rules refuse what the client publishes, and what they refused.
         self.denies = False
         #: Whether the forwarder is to go on with what the client sent.
         self.resumes = False
+        self.denied: set[bytes] = set()
 
     # The links.
 
@@ -525,6 +546,7 @@ class World:
 
     def _deny(self, packet: Publish) -> None:
         """The rules refuse a message."""
+        self.denied.add(packet.payload)
         if self.client.version is Version.V311:
             self.lose_client()
         elif packet.qos and self.forwarder is not None:
@@ -536,6 +558,8 @@ class World:
         if not self.to_client:
             return False
         self.sends(*self.client.got(self.to_client.pop(0)))
+        if self.client.must_begin_anew:
+            self.connect(clean=True, expiry=0 if self.client.temporary else 3600)
         return True
 
     def client_resumed(self) -> bool:

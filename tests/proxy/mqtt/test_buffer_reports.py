@@ -124,8 +124,9 @@ class BufferReportsTests(LogTestCase):
         self.session.upstream_failed(UNREADABLE)
         self.session.page_failed(UNREADABLE)
         self.session.credentials_missing()
+        self.session.held(ReasonCode.QUOTA_EXCEEDED)
         reasons = [each.fields["detail_reason"] for each in self.of(Event.FORWARDING_FAILED)]
-        self.assertEqual(["upstream_refused", UNREADABLE.reason, "credentials_missing"], reasons)
+        self.assertEqual(["upstream_refused", UNREADABLE.reason, "credentials_missing", "message_refused"], reasons)
 
     def test_messages(self) -> None:
         """What is not accepted, dropped or sent again is logged once a minute for each client and reason."""

@@ -567,6 +567,211 @@ class SendingTests(ForwardingCase):
         self.assertEqual(1, len(world.broker.delivered))
 
 
+class HeldTests(ForwardingCase):
+    """Messages that the broker does not accept for now."""
+
+    def held(self, code: int = QUOTA, qos: int = 1, **limits: Any) -> World:
+        """A world with three messages, each of which the broker has refused with a code."""
+        world = self.opened(**limits)
+        world.broker.busy = code
+        for number in range(3):
+            world.publish(b"%d" % number, qos)
+        world.settle()
+        return world
+
+    def test_kept_in_order(self) -> None:
+        """Every refusal that passes keeps the messages, which follow in order, once each, when it has passed."""
+        for code in (0x80, 0x83, 0x91, QUOTA):
+            for qos in (1, 2):
+                world = self.held(code, qos)
+                self.assertEqual(([], 3, 3), (world.broker.delivered, len(world.store.messages), world.notes.in_buffer))
+                self.assertEqual([("held", code)], [each for each in world.notes.events if each[0] == "held"])
+                self.assertEqual({b"0", b"1", b"2"}, world.client.acknowledged)
+                world.broker.busy = 0
+                world.pass_time(1)
+                world.settle()
+                self.assertEqual([(b"0", qos), (b"1", qos), (b"2", qos)], world.broker.delivered)
+                self.assertEqual([], [each for each in world.notes.events if each[0] == "dropped"])
+                self.assertEqual({}, world.store.messages)
+
+    def test_another_identifier(self) -> None:
+        """Where the broker has the identifier in use, the message gets another one, durably, and is a new PUBLISH."""
+        for code, expected in ((0x91, [4, 5, 6]), (QUOTA, [1, 2, 3])):
+            world = self.held(code)
+            self.assertEqual(expected, [each.upstream_id for _owner, each in world.store.messages.values()])
+            world.broker.busy = 0
+            world.pass_time(1)
+            self.assertEqual([(b"0", expected[0], False)], self.sent(world))
+
+    def test_singly_after_a_refusal(self) -> None:
+        """After a pause one message is tried, and when it is accepted all that the broker allows."""
+        world = self.held()
+        world.pass_time(1)
+        self.assertEqual([b"0"], [payload for payload, _packet_id, _dup in self.sent(world)])
+        world.broker_reads()
+        world.proxy_reads()
+        self.assertEqual([], self.sent(world))
+        world.broker.busy = 0
+        world.pass_time(2)
+        self.assertEqual([b"0"], [payload for payload, _packet_id, _dup in self.sent(world)])
+        world.broker_reads()
+        world.proxy_reads()
+        self.assertEqual([b"1", b"2"], [payload for payload, _packet_id, _dup in self.sent(world)])
+
+    def test_pauses(self) -> None:
+        """Pauses double, and are the longest when the budget is used up, which is reported once; no busy loop."""
+        world = self.held()
+        times = []
+        start = world.now.seconds
+        for _refusal in range(6):
+            assert world.wake is not None
+            times.append(world.wake - start)
+            world.pass_time(times[-1] + start - world.now.seconds)
+            world.settle()
+        self.assertEqual([1, 3, 7, 15, 23, 31], times)
+        self.assertEqual(1, world.notes.events.count(("replay failed",)))
+        self.assertEqual(6, len(world.broker.kept_back) + 3)
+
+    def test_without_pauses(self) -> None:
+        """Where every random pause is nothing, the attempts are as many as the budget has, then one for each pause."""
+        world = self.opened()
+        world.broker.busy, world.random = QUOTA, 0.0
+        world.publish(b"0")
+        world.settle()
+        attempts = 0
+        for _second in range(80):
+            world.pass_time(1)
+            attempts += len(self.sent(world))
+            world.settle()
+        self.assertEqual(3 + 9, attempts)
+
+    def test_what_follows_waits(self) -> None:
+        """Messages of the pause keep their place behind, those with QoS 0 on the disk."""
+        world = self.held()
+        world.publish(b"3", 0)
+        world.publish(b"4", 2)
+        world.settle()
+        self.assertEqual(([], 5), (world.broker.delivered, len(world.store.messages)))
+        world.broker.busy = 0
+        world.pass_time(1)
+        world.settle()
+        self.assertEqual([b"0", b"1", b"2", b"3", b"4"], [payload for payload, _qos in world.broker.delivered])
+
+    def test_over_connections_and_restarts(self) -> None:
+        """A pause outlasts the connection; a restart begins at once, and loses nothing either."""
+        world = self.held(backoff=ReplayBackoff(first=20.0, longest=20.0))
+        world.broker.busy, world.random = 0, 0.0
+        world.lose_link()
+        world.pass_time(0)
+        world.settle()
+        self.assertIsNotNone(world.broker.connect)
+        self.assertEqual([], world.broker.delivered)
+        world.pass_time(20)
+        world.settle()
+        self.assertEqual([b"0", b"1", b"2"], [payload for payload, _qos in world.broker.delivered])
+        world = self.held(qos=2)
+        world.crash(written=False)
+        world.broker.busy = 0
+        world.settle()
+        self.assertEqual([b"0", b"1", b"2"], [payload for payload, _qos in world.broker.delivered])
+
+    def test_age(self) -> None:
+        """A message keeps back the others as long as the buffer's age allows, over a restart too; then they follow."""
+        for restart in (False, True):
+            world = self.opened(backoff=ReplayBackoff(first=1.0, longest=1.0, budget=1))
+            world.store.limits = BufferLimits(session_age=100)
+            world.broker.busy = QUOTA
+            world.publish(b"0")
+            world.publish(b"1")
+            world.settle()
+            began = world.now.wall
+            if restart:
+                world.crash(written=False)
+                world.settle()
+            while world.now.wall < began + 99:
+                world.pass_time(1)
+                world.settle()
+            self.assertEqual(2, len(world.store.messages))
+            world.pass_time(1)
+            world.broker_reads()
+            world.broker.busy = 0
+            world.settle()
+            world.pass_time(1)
+            world.settle()
+            self.assertEqual(1, world.notes.events.count(("dropped", "rejected", QUOTA)))
+            self.assertEqual([(b"1", 1)], world.broker.delivered)
+
+    def test_age_without_a_broker(self) -> None:
+        """A broker that is away for longer refuses nothing by that."""
+        world = self.away()
+        world.store.limits = BufferLimits(session_age=100)
+        world.publish(b"0")
+        world.store.commit()
+        world.pass_time(1000)
+        world.broker.busy = QUOTA
+        world.settle()
+        self.assertEqual(1, len(world.store.messages))
+
+    def test_relayed(self) -> None:
+        """A client that waits for the broker gets its code at once, with MQTT 3.1.1 the end of its connection."""
+        for version in (Version.V5, Version.V311):
+            world = self.opened()
+            world.broker.busy = QUOTA
+            world.publish(b"0", 1, relayed=True)
+            world.store.commit()
+            # The connection to the broker is the former one until the message is complete.
+            world.client.version = version
+            world.connect()
+            world.pass_time(2)
+            world.settle()
+            self.assertEqual(({}, set()), (world.store.messages, world.client.acknowledged))
+            self.assertEqual(version is Version.V5, world.client.connected)
+
+    def test_connection_closed_for_a_message(self) -> None:
+        """The broker that closes the connection for a message of several gets them singly, and that one no more."""
+        world = self.opened()
+        for number in range(3):
+            world.publish(b"%d" % number)
+        world.store.commit()
+        world.broker_reads()
+        world.proxy_reads()
+        self.closes(world)
+        self.assertEqual(2, len(world.store.messages))
+        self.assertEqual([b"1"], [payload for payload, _packet_id, _dup in self.sent(world)])
+        self.closes(world)
+        self.assertIn(("dropped", "rejected", ReasonCode.PACKET_TOO_LARGE), world.notes.events)
+        world.settle()
+        self.assertEqual([b"0", b"2"], [payload for payload, _qos in world.broker.delivered])
+
+    def closes(self, world: World) -> None:
+        """The broker closes the connection for a message that is too large, and accepts the next one."""
+        world.to_broker.clear()
+        world.to_proxy[:] = [Disconnect(ReasonCode.PACKET_TOO_LARGE)]
+        world.proxy_reads()
+        world.pass_time(8)
+        world.broker_accepts()
+        world.store.commit()
+
+    def test_connection_closed_without_a_code(self) -> None:
+        """A broker that closes the connection each time, as MQTT 3.1.1 refuses, keeps back the others that long too."""
+        for qos in (1, 2):
+            world = self.opened(Version.V311, backoff=ReplayBackoff(first=1.0, longest=1.0, budget=1))
+            world.store.limits = BufferLimits(session_age=100)
+            world.publish(b"0", qos)
+            world.publish(b"1", qos)
+            world.store.commit()
+            began = world.now.wall
+            while world.now.wall <= began + 100:
+                self.assertEqual(2, len(world.store.messages))
+                world.lose_link()
+                world.pass_time(1)
+                world.broker_accepts()
+                world.store.commit()
+            self.assertEqual(1, len(world.store.messages))
+            world.settle()
+            self.assertEqual([(b"1", qos)], world.broker.delivered)
+
+
 class RelayTests(ForwardingCase):
     """What passes between client and broker."""
 

@@ -29,7 +29,7 @@ _SESSIONS: Final = (
 _RECEIVED: Final = "SELECT session, packet_id, message, owed, receipt, code, digest, key FROM received"
 _TOTALS: Final = "SELECT session, count(*), sum(size), min(stored), max(number) FROM message GROUP BY session"
 _PAGE: Final = (
-    "SELECT number, qos, retain, packet_id, relayed, stored, state, upstream_id, key, content FROM message"
+    "SELECT number, qos, retain, packet_id, relayed, stored, state, upstream_id, refused, key, content FROM message"
     " WHERE session = ? AND number > ? ORDER BY number LIMIT ?"
 )
 

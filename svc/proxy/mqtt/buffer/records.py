@@ -69,6 +69,8 @@ class BufferedMessage:
     state: MessageState = MessageState.STORED
     #: The packet identifier towards the broker; 0 while it is not sent.
     upstream_id: int = 0
+    #: When the broker first did not accept it, in seconds since 1970 UTC; 0 while it has not.
+    refused: float = 0.0
 
     @property
     def size(self) -> int:
@@ -168,6 +170,7 @@ def message_parameters(session: int, message: BufferedMessage) -> Parameters:
         _content(message),
         int(message.state),
         message.upstream_id,
+        message.refused,
     )
 
 
@@ -198,7 +201,7 @@ def message_row(number: int, session: int, qos: int, retain: int, packet_id: int
 
 def read_message(content: bytes, columns: tuple[Any, ...]) -> BufferedMessage:
     """Make a message of its content and the other columns, or raise ContentUnreadable."""
-    number, qos, retain, packet_id, relayed, stored, state, upstream_id = columns
+    number, qos, retain, packet_id, relayed, stored, state, upstream_id, refused = columns
     try:
         cursor = Cursor("PUBLISH", content, 0, len(content))
         topic = cursor.text()
@@ -207,9 +210,8 @@ def read_message(content: bytes, columns: tuple[Any, ...]) -> BufferedMessage:
         stage = MessageState(state)
     except (MqttError, ValueError) as error:
         raise ContentUnreadable(str(error)) from error
-    return BufferedMessage(
-        topic, payload, qos, bool(retain), properties, packet_id, bool(relayed), stored, number, stage, upstream_id
-    )
+    message = BufferedMessage(topic, payload, qos, bool(retain), properties, packet_id, bool(relayed), stored)
+    return replace(message, number=number, state=stage, upstream_id=upstream_id, refused=refused)
 
 
 def session_parameters(session: BufferedSession, *, encrypted: bool) -> Parameters:

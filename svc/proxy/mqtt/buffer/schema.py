@@ -35,6 +35,7 @@ _MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "ALTER TABLE received ADD COLUMN digest BLOB",
         "ALTER TABLE received ADD COLUMN key BLOB",
     ),
+    ("ALTER TABLE message ADD COLUMN refused REAL NOT NULL DEFAULT 0",),
 )
 BUFFER: Final = DatabaseKind(
     name="the buffer of MQTT messages",

@@ -156,8 +156,9 @@ class MessageBuffer:
         self._record(BufferKind.MESSAGE, message_parameters(session.number, message), message.size)
 
     def changed(self, message: BufferedMessage) -> None:
-        """A message has another state or upstream packet identifier."""
-        self._record(BufferKind.MESSAGE_CHANGED, (message.number, int(message.state), message.upstream_id))
+        """A message has another state or upstream packet identifier, or was refused for the first time."""
+        parameters = (message.number, int(message.state), message.upstream_id, message.refused)
+        self._record(BufferKind.MESSAGE_CHANGED, parameters)
 
     def remove(self, message: BufferedMessage) -> None:
         """The broker has a message, or never will."""

@@ -14,9 +14,9 @@ from svc.sqlite.operations import Operation, OperationWriter, Parameters, RowKin
 _STATEMENTS: Final[dict[BufferKind, tuple[str, ...]]] = {
     BufferKind.MESSAGE: (
         "INSERT OR REPLACE INTO message (number, session, qos, retain, packet_id, relayed, stored, size, content,"
-        " state, upstream_id, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        " state, upstream_id, refused, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     ),
-    BufferKind.MESSAGE_CHANGED: ("UPDATE message SET state = ?2, upstream_id = ?3 WHERE number = ?1",),
+    BufferKind.MESSAGE_CHANGED: ("UPDATE message SET state = ?2, upstream_id = ?3, refused = ?4 WHERE number = ?1",),
     BufferKind.MESSAGE_OVER: ("DELETE FROM message WHERE number = ?",),
     BufferKind.SESSION: (
         "INSERT OR REPLACE INTO session (number, listener, client_id, owner, content, incomplete, ended,"

@@ -83,7 +83,7 @@ class RestartTests(BufferCase):
             self.buffer.store(owner, each)
         self.buffer.received(owner, 5, ReceivedId(sent[0].number, True, "receipt", 0x10, b"digest"))
         self.opened.settle()
-        sent[0].state, sent[0].upstream_id = MessageState.RELEASED, 9
+        sent[0].state, sent[0].upstream_id, sent[0].refused = MessageState.RELEASED, 9, NOW + 1
         self.buffer.changed(sent[0])
         self.opened.settle()
         self.buffer.store(owner, message(b"lost"))
@@ -398,16 +398,16 @@ class ValueTests(SynchronousTestCase):
     ) -> None:
         """A message is read as it was written."""
         written = BufferedMessage(
-            topic, payload, qos, retain, Properties(message_expiry=expiry), packet_id, relayed, NOW, 7
+            topic, payload, qos, retain, Properties(message_expiry=expiry), packet_id, relayed, NOW, 7, refused=NOW + 1
         )
-        number, _session, *columns, _size, content, state, upstream_id = message_parameters(3, written)
-        self.assertEqual(written, read_message(content, (number, *columns, state, upstream_id)))  # type: ignore[arg-type]
+        number, _session, *columns, _size, content, state, upstream_id, refused = message_parameters(3, written)
+        self.assertEqual(written, read_message(content, (number, *columns, state, upstream_id, refused)))  # type: ignore[arg-type]
 
     @given(st.binary(max_size=60))
     def test_any_octets(self, octets: bytes) -> None:
         """Octets that are no message or session are refused as such."""
         with contextlib.suppress(ContentUnreadable):
-            read_message(octets, (1, 1, 0, 1, 0, NOW, 0, 0))
+            read_message(octets, (1, 1, 0, 1, 0, NOW, 0, 0, 0.0))
         with contextlib.suppress(ContentUnreadable):
             read_session(1, SessionKey("l", "c", OWNER), octets, (0, 0.0, 0, 0, 0, 0, 0, 0))
 
