@@ -12,9 +12,10 @@ from svc.naming import (
     DEFAULT_SPIFFE_SOCKET,
     PORT_AGENT_ADMIN,
     PORT_AGENT_METRICS,
+    PQ_BUNDLE_FILE,
 )
 from svc.process.settings import DaemonSettings
-from svc.process.values import FilePath, OptionalAddress, SocketText, TrustDomainText
+from svc.process.values import FilePath, MatcherText, OptionalAddress, SocketText, TrustDomainText, Upstream, Wait
 from svc.settings import HostPort, Settings, load
 
 _KUBELET: Final = "/var/lib/kubelet"
@@ -48,6 +49,19 @@ class CsiSettings(Settings):
     """The folders that are mounted: `""` for volumes without the attribute `source`, others by its value."""
 
 
+class PqBundleSettings(Settings):
+    """The post-quantum roots of the node, which verifiers find beside the socket of the Workload API."""
+
+    issuer: Upstream
+    """The issuer: `host:port` with mutual TLS, or `unix:///` and the path of its socket on the same machine."""
+    issuerID: MatcherText
+    """The SPIFFE ID that it must have; its roots are trusted on this node."""
+    file: FilePath = f"/spiffe-workload-api/{PQ_BUNDLE_FILE}"
+    """Where they are written; readable by all. The folder belongs to root or to the user of the agent."""
+    every: Wait = 10.0
+    """How often the issuer is asked; each second until there is a file."""
+
+
 class AgentSettings(DaemonSettings):
     """The agent of a node."""
 
@@ -62,6 +76,8 @@ class AgentSettings(DaemonSettings):
     There is no authentication: keep it on loopback."""
     csi: CsiSettings | None = None
     """The CSI driver; without it no volume is served."""
+    pqBundle: PqBundleSettings | None = None
+    """The post-quantum roots; without it the agent writes none."""
 
 
 def load_settings(path: str | Path) -> AgentSettings:

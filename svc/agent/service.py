@@ -14,11 +14,14 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from svc import __version__
-from svc.agent.config import AgentSettings, CsiSettings
+from svc.agent.config import AgentSettings, CsiSettings, PqBundleSettings
 from svc.agent.metrics import AgentMetrics
+from svc.agent.pqbundle import NodePqBundle
 from svc.csi import CsiService, LinuxMounts, NodeDriver
 from svc.csi.service import CsiObserver, NodeService, RegistrationService
 from svc.errors import SvcError
+from svc.identity.matchers import parse_matcher
+from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import TrustDomain
 from svc.process.clock import ClockService, utc_now
 from svc.process.daemon import Daemon
@@ -28,10 +31,13 @@ from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
 from svc.workload.interface import WORKLOAD_API, report_health
+from svc.workload.pqclient import fetch_pq_bundles
 from svc.workload.source import WorkloadSource
 
 #: The kubelet uses the CSI driver of the node.
 CSI: Final = "csi"
+#: The post-quantum roots of the node are those of the issuer. Not required: verifiers have the last ones.
+PQ_BUNDLE: Final = "pqBundle"
 #: Facts of the kubelet about the pod of a volume (``podInfoOnMount``), by their names in log records.
 _POD_FACTS: Final = {
     "csi.storage.k8s.io/pod.namespace": "namespace",
@@ -74,8 +80,9 @@ class Agent(Daemon[AgentSettings]):
         now: Callable[[], datetime] = utc_now,
         make_source: Callable[..., WorkloadSource] = WorkloadSource,
     ) -> None:
-        conditions = [WORKLOAD_API] if settings.csi is None else [CSI, WORKLOAD_API]
-        health = Health(conditions, optional=(WORKLOAD_API,), now=now)
+        parts = {CSI: settings.csi, PQ_BUNDLE: settings.pqBundle}
+        conditions = [*(name for name, part in parts.items() if part is not None), WORKLOAD_API]
+        health = Health(conditions, optional=(PQ_BUNDLE, WORKLOAD_API), now=now)
         super().__init__(settings, reactor, health, fatal, load)
         registry = CollectorRegistry()
         self._metrics = AgentMetrics(registry, now)
@@ -88,6 +95,7 @@ class Agent(Daemon[AgentSettings]):
         )
         self._metrics.follow(self._source)
         ClockService(now, reactor, self._clock_stepped).setServiceParent(self.servers)
+        self._pq_bundle = None if settings.pqBundle is None else self._bundle_service(settings.pqBundle, now)
         self._csi = None if settings.csi is None else _csi_service(settings.csi, _Volumes(health))
         self.serve_pages("agent", Totals, self._members, metrics=registry)
 
@@ -96,11 +104,12 @@ class Agent(Daemon[AgentSettings]):
         self._source.startService()
         # It may come long after the agent, with the first SPIRE agent of the node.
         self._source.when_ready().addErrback(lambda _failure: None)
-        if self._csi is not None:
-            self._csi.startService()
+        for part in (self._csi, self._pq_bundle):
+            if part is not None:
+                part.startService()
 
     def closing(self) -> Iterable[Callable[[], object]]:
-        return (partial(stop_if_running, self._csi), self._stop_source)
+        return (partial(stop_if_running, self._csi), partial(stop_if_running, self._pq_bundle), self._stop_source)
 
     async def take(self, settings: AgentSettings) -> Mapping[str, str | int | bool]:
         """Accept an equal configuration only."""
@@ -110,6 +119,20 @@ class Agent(Daemon[AgentSettings]):
 
     async def finish(self) -> None:
         """Nothing that was begun lasts."""
+
+    def _bundle_service(self, settings: PqBundleSettings, now: Callable[[], datetime]) -> NodePqBundle:
+        expected = parse_matcher(settings.issuerID)
+
+        def fetch() -> Deferred[PqBundles]:
+            return fetch_pq_bundles(str(settings.issuer), self._source, self._reactor, now=now, expected=expected)
+
+        return NodePqBundle(settings.file, fetch, settings.every, self._reactor, partial(self._set, PQ_BUNDLE))
+
+    def _set(self, condition: str, error: SvcError | None) -> None:
+        if error is None:
+            self._health.holds(condition)
+        else:
+            self._health.fails_with(condition, error)
 
     def _stop_source(self) -> Deferred[None]:
         self._metrics.stopped()

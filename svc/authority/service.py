@@ -310,7 +310,10 @@ class Authority(Daemon[AuthoritySettings]):
         pq = settings.pqIssuer
         if pq is None or self._pq is None:
             return
-        service = PqService(self._pq.issuer, self._bundles, self._audience, self._now, self._random, self._report)
+        roots = self._pq
+        service = PqService(
+            roots.issuer, self._bundles, self._audience, self._now, self._random, self._report, lambda: roots.bundles
+        )
         if pq.socket is not None:
             site = pq_site(service, partial(UnixCaller, attest=self._attest(pq)), reactor)
             yield UnixListener(pq.socket, pq.socketMode, pq.socketGroup, site, reactor)

@@ -1,5 +1,5 @@
 """
-The PQ issuer over HTTP: ``GET /v1/challenge`` and ``POST /v1/pq-leaf``.
+The PQ issuer over HTTP: ``GET /v1/challenge``, ``POST /v1/pq-leaf`` and ``GET /v1/pq-bundle``.
 
 Paths, and who may ask for which leaf; ``svc.notary.pqissuer`` verifies requests and makes leaves.
 """
@@ -18,6 +18,7 @@ from twisted.web.resource import Resource
 from svc.errors import SvcError
 from svc.identity.bundle import BundleSet
 from svc.identity.certificate import CertificateFacts
+from svc.identity.pqbundle import PqBundles
 from svc.identity.rules import check_leaf
 from svc.identity.spiffeid import SpiffeID
 from svc.notary.pqissuer import Challenges, PqIssuer
@@ -74,7 +75,7 @@ class PqService:
     Answers the requests of attested callers.
 
     ``issuer`` returns the signing root for a time, ``bundles`` the SPIFFE bundles that verify SVIDs, ``audience`` the
-    SPIFFE ID of the issuer.
+    SPIFFE ID of the issuer, ``roots`` the PQ bundle with the roots of the issuer.
     """
 
     def __init__(
@@ -85,8 +86,10 @@ class PqService:
         now: Callable[[], datetime],
         random: Callable[[int], bytes],
         observer: PqObserver,
+        roots: Callable[[], PqBundles],
     ) -> None:
         self._issuer = issuer
+        self._roots = roots
         self._bundles = bundles
         self._audience = audience
         self._now = now
@@ -119,6 +122,11 @@ class PqService:
         )
         self._observer.leaf_issued(answer.chain[0])
         return answer.serialize()
+
+    def pq_bundle(self, caller: PqCaller) -> bytes:
+        """The PQ bundle, for an attested caller."""
+        caller.identities()
+        return self._roots().serialize()
 
     def refused(self, error: SvcError, caller: Caller | None) -> None:
         """Report a refusal to the observer."""
@@ -161,10 +169,18 @@ class _Challenge(_Endpoint):
         return self._answer(request, self._service.challenge)
 
 
+class _Bundle(_Endpoint):
+    """``/v1/pq-bundle``."""
+
+    def render_GET(self, request: BareRequest) -> bytes:
+        return self._answer(request, self._service.pq_bundle)
+
+
 def pq_resources(service: PqService, version: Resource) -> None:
     """Add the resources of the PQ issuer below ``/v1``."""
     version.putChild(b"challenge", _Challenge(service))
     version.putChild(b"pq-leaf", _Leaf(service))
+    version.putChild(b"pq-bundle", _Bundle(service))
 
 
 def pq_site(

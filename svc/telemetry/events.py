@@ -409,6 +409,20 @@ class Event(Enum):
 
     AGENT_CSI_REGISTERED = ("svc.agent.csi.registered", _OPERATIONAL, _INFO, "success", "the kubelet uses the driver")
     AGENT_CSI_FAILED = ("svc.agent.csi.failed", _OPERATIONAL, _ERROR, "failure", "the kubelet does not use the driver")
+    AGENT_PQ_BUNDLE_WRITTEN = (
+        "svc.agent.pq_bundle.written",
+        _AUDIT,
+        _INFO,
+        "success",
+        "new post-quantum roots of the node",
+    )
+    AGENT_PQ_BUNDLE_FAILED = (
+        "svc.agent.pq_bundle.failed",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "the post-quantum roots of the node may be old",
+    )
     AGENT_VOLUME_PUBLISHED = (
         "svc.agent.volume.published",
         _AUDIT,

@@ -1,5 +1,5 @@
 """
-Requests the post-quantum leaf of an SVID from a PQ issuer.
+Requests the post-quantum leaf of an SVID, or the PQ bundle, from a PQ issuer.
 
 Proof and leaf are made and verified by ``svc.notary.pqleaf``.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric import mldsa
 from twisted.internet.defer import CancelledError, Deferred
@@ -26,6 +26,7 @@ from svc.errors import SvcError, printable
 from svc.identity.bundle import BundleSet
 from svc.identity.errors import SvidInvalid
 from svc.identity.matchers import Matcher, MemberOf
+from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
 from svc.identity.verification import verify_svid
@@ -48,6 +49,7 @@ _KEYS: Final[dict[str, Callable[[], Any]]] = {
     "ML-DSA-65": mldsa.MLDSA65PrivateKey.generate,
     "ML-DSA-87": mldsa.MLDSA87PrivateKey.generate,
 }
+_ResultT = TypeVar("_ResultT")
 _ORIGIN: Final = b"http://pq-issuer.invalid"
 
 
@@ -80,38 +82,82 @@ def fetch_pq_leaf(
     Returns:
         A Deferred that fires with the leaf; fails with ``PqIssuerError``, or with ``AddressInvalid``.
     """
-    parsed = parse_address(address)
     expected = expected or MemberOf(svid.spiffe_id.trust_domain)
-    endpoint: IStreamClientEndpoint
-    if isinstance(parsed, UnixAddress):
-        endpoint = PlainClientEndpoint(reactor, parsed, timeout=timeout)
-    else:
-        creator = client_creator(source, clock=now, expected=expected, server_name=parsed.server_name)
-        endpoint = MutualTlsClientEndpoint(reactor, parsed, creator, connect_timeout=timeout)
-    exchange = _LeafExchange(str(parsed), svid, _RecordingEndpoint(endpoint), reactor, now)
-    leaf = Deferred.fromCoroutine(exchange.leaf(expected, pq_bundles, algorithm))
-    return _with_timeout(timeout, leaf, str(parsed), reactor)
+    exchange = _Exchange(address, source, reactor, now, expected, timeout)
+    return exchange.limited(Deferred.fromCoroutine(exchange.leaf(svid, pq_bundles, algorithm)))
 
 
-class _LeafExchange:
+def fetch_pq_bundles(
+    address: str,
+    source: TlsIdentity,
+    reactor: Any,
+    *,
+    now: Callable[[], datetime],
+    expected: Matcher,
+    timeout: float = TIMEOUT,
+) -> Deferred[PqBundles]:
+    """
+    Get the PQ bundle of an issuer.
+
+    Args:
+        address: ``unix:///path`` of an authority, or ``host:port`` of an issuer with mutual TLS.
+        source: the credentials for mutual TLS; not used on a Unix socket.
+        reactor: the reactor.
+        now: returns the time, aware.
+        expected: the identities of the issuer, whose roots will be trusted.
+        timeout: seconds for the whole exchange.
+
+    Returns:
+        A Deferred that fires with the bundle; fails with ``PqIssuerError``, or with ``AddressInvalid``.
+    """
+    exchange = _Exchange(address, source, reactor, now, expected, timeout)
+    return exchange.limited(Deferred.fromCoroutine(exchange.bundles()))
+
+
+class _Exchange:
     """One exchange with an issuer over one connection."""
 
     def __init__(
-        self, address: str, svid: X509Svid, endpoint: _RecordingEndpoint, reactor: Any, now: Callable[[], datetime]
+        self,
+        address: str,
+        source: TlsIdentity,
+        reactor: Any,
+        now: Callable[[], datetime],
+        expected: Matcher,
+        timeout: float,
     ) -> None:
-        self._address = address
-        self._svid = svid
-        self._endpoint = endpoint
+        parsed = parse_address(address)
+        endpoint: IStreamClientEndpoint
+        if isinstance(parsed, UnixAddress):
+            endpoint = PlainClientEndpoint(reactor, parsed, timeout=timeout)
+        else:
+            creator = client_creator(source, clock=now, expected=expected, server_name=parsed.server_name)
+            endpoint = MutualTlsClientEndpoint(reactor, parsed, creator, connect_timeout=timeout)
+        self._address = str(parsed)
+        self._endpoint = _RecordingEndpoint(endpoint)
         self._reactor = reactor
         self._now = now
+        self._expected = expected
+        self._timeout = timeout
         self._pool = HTTPConnectionPool(reactor, persistent=True)
-        self._agent = Agent.usingEndpointFactory(reactor, _FixedEndpoint(endpoint), pool=self._pool)
+        self._agent = Agent.usingEndpointFactory(reactor, _FixedEndpoint(self._endpoint), pool=self._pool)
 
-    async def leaf(self, expected: Matcher, pq_bundles: BundleSet | None, algorithm: str) -> PqLeaf:
+    def limited(self, result: Deferred[_ResultT]) -> Deferred[_ResultT]:
+        """Limit the time and convert any failure with :func:`issuer_failure`."""
+        return _with_timeout(self._timeout, result, self._address, self._reactor)
+
+    async def bundles(self) -> PqBundles:
+        try:
+            data = await self._send(b"GET", b"/v1/pq-bundle", None)
+            return PqBundles.parse(data)
+        finally:
+            self._pool.closeCachedConnections()
+
+    async def leaf(self, svid: X509Svid, pq_bundles: BundleSet | None, algorithm: str) -> PqLeaf:
         try:
             challenge, named = self._challenge(await self._send(b"GET", b"/v1/challenge", None))
             audience = self._endpoint.peer() or named
-            if not expected.matches(audience):
+            if not self._expected.matches(audience):
                 raise PqIssuerError(
                     "pq_issuer_malformed",
                     address=self._address,
@@ -119,17 +165,17 @@ class _LeafExchange:
                 )
             # Key and signature take some milliseconds, so they are made outside the reactor's thread.
             private_key, body = await deferToThreadPool(
-                self._reactor, self._reactor.getThreadPool(), self._make_request, algorithm, audience, challenge
+                self._reactor, self._reactor.getThreadPool(), self._make_request, svid, algorithm, audience, challenge
             )
             answer = await self._send(b"POST", b"/v1/pq-leaf", body)
-            return self._accept(answer, private_key, pq_bundles)
+            return self._accept(svid, answer, private_key, pq_bundles)
         finally:
             self._pool.closeCachedConnections()
 
-    def _make_request(self, algorithm: str, audience: SpiffeID, challenge: str) -> tuple[Any, bytes]:
+    def _make_request(self, svid: X509Svid, algorithm: str, audience: SpiffeID, challenge: str) -> tuple[Any, bytes]:
         private_key = _KEYS[algorithm]()
-        proof = make_proof(self._svid, private_key, audience, challenge, self._now())
-        return private_key, PqLeafRequest(self._svid.chain, Envelope.parse(proof)).serialize()
+        proof = make_proof(svid, private_key, audience, challenge, self._now())
+        return private_key, PqLeafRequest(svid.chain, Envelope.parse(proof)).serialize()
 
     def _challenge(self, data: bytes) -> tuple[str, SpiffeID]:
         answer = loads_object(data)
@@ -142,8 +188,8 @@ class _LeafExchange:
             )
         return challenge, SpiffeID.parse(issuer)
 
-    def _accept(self, data: bytes, private_key: Any, pq_bundles: BundleSet | None) -> PqLeaf:
-        leaf = PqLeaf.accept(PqLeafResponse.parse(data, max_bytes=MAX_ANSWER).chain, private_key, self._svid)
+    def _accept(self, svid: X509Svid, data: bytes, private_key: Any, pq_bundles: BundleSet | None) -> PqLeaf:
+        leaf = PqLeaf.accept(PqLeafResponse.parse(data, max_bytes=MAX_ANSWER).chain, private_key, svid)
         if pq_bundles is not None:
             evidence = verify_svid(leaf.chain, pq_bundles, self._now())
             if not evidence.post_quantum:
@@ -265,11 +311,11 @@ def _code(data: bytes) -> str:
         return "no problem document"
 
 
-def _with_timeout(seconds: float, leaf: Deferred[PqLeaf], address: str, reactor: Any) -> Deferred[PqLeaf]:
+def _with_timeout(seconds: float, leaf: Deferred[_ResultT], address: str, reactor: Any) -> Deferred[_ResultT]:
     """Limit the time and convert any failure with :func:`issuer_failure`."""
     late = reactor.callLater(seconds, leaf.cancel)
 
-    def ended(result: PqLeaf | Failure) -> PqLeaf | Failure:
+    def ended(result: _ResultT | Failure) -> _ResultT | Failure:
         in_time = late.active()
         if in_time:
             late.cancel()

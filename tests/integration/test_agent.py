@@ -123,6 +123,26 @@ class MetricsTests(SynchronousTestCase):
         eventually(lambda: self.value("workload_api_connected") == 1.0)
         eventually(lambda: self.value("svid_renewals_total", result="success") == 2.0)
 
+    def test_pq_bundle(self) -> None:
+        """The roots of the issuer are in the node's file, and stay there while the issuer is away."""
+        path = self.agent.folder / "pq-bundle.json"
+        self.agent.config["pqBundle"] = {
+            "issuer": self.authority.pq_address,
+            "issuerID": "spiffe://example.org/svc/authority",
+            "file": str(path),
+            "every": "1s",
+        }
+        self.agent.start()
+        eventually(path.exists)
+        issued = self.authority.pq_bundle_path.read_bytes()
+        self.assertEqual(issued, path.read_bytes())
+        eventually(lambda: "svc.agent.pq_bundle.written" in self.agent.log)
+        eventually(lambda: self.agent.readiness()["pqBundle"]["ok"])
+        self.authority.kill()
+        eventually(lambda: not self.agent.readiness()["pqBundle"]["ok"])
+        eventually(lambda: "svc.agent.pq_bundle.failed" in self.agent.log)
+        self.assertEqual((200, issued), (self.agent.page("/readyz")[0], path.read_bytes()))
+
     def test_metrics_address(self) -> None:
         """``--metrics-addr`` stands above the file, ``0`` disables, and what is no address is refused."""
         self.agent.write_config()

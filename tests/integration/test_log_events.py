@@ -37,6 +37,8 @@ SIGN = "Svc-Notarization-Level: signRequest\r\n"
 ELSEWHERE = {
     "svc.agent.csi.registered": "integration/test_agent.py",
     "svc.agent.csi.failed": "integration/test_agent.py",
+    "svc.agent.pq_bundle.written": "integration/test_agent.py",
+    "svc.agent.pq_bundle.failed": "integration/test_agent.py",
     "svc.agent.volume.published": "integration/test_agent.py",
     "svc.agent.volume.unpublished": "integration/test_agent.py",
     "svc.agent.volume.failed": "integration/test_agent.py",

@@ -23,6 +23,7 @@ from svc.authority.pqcallers import Attest, UnixCaller, listed, registered
 from svc.authority.registration import Entry, Registry, Selectors
 from svc.errors import SvcError
 from svc.identity import BundleSet, SpiffeID, TrustDomain, X509Bundle, X509Svid, verify_svid
+from svc.identity.pqbundle import PqBundles
 from svc.notary.envelope import Envelope
 from svc.notary.pqissuer import MAX_CHALLENGES, PqIssuer
 from svc.notary.pqleaf import PqLeaf, PqLeafRequest, PqLeafResponse, make_proof
@@ -79,7 +80,16 @@ class PqEndpointTests(SynchronousTestCase):
         self.share: SpiffeID | int = 1000
         self.peers: Collection[SpiffeID] | None = {self.svid.spiffe_id}
         self.guests: list[Guest] = []
-        self.service = PqService(lambda now: PQ, AUTHORITY.bundles, lambda: ISSUER, self.now, os.urandom, self.observer)
+        self.bundle = PqBundles().with_bundle(X509Bundle.from_certificates(PQ.trust_domain, [PQ.certificate]))
+        self.service = PqService(
+            lambda now: PQ,
+            AUTHORITY.bundles,
+            lambda: ISSUER,
+            self.now,
+            os.urandom,
+            self.observer,
+            lambda: self.bundle,
+        )
         self.site = pq_site(self.service, self.identify, self.clock)
 
     def identify(self, transport: object) -> Guest:
@@ -136,6 +146,14 @@ class PqEndpointTests(SynchronousTestCase):
         bundle = X509Bundle.from_certificates(PQ.trust_domain, [PQ.certificate])
         self.assertTrue(verify_svid(leaf.chain, BundleSet.of(bundle), NOW).post_quantum)
         self.assertEqual((self.observer.issued, self.observer.refused), ([leaf.leaf], []))
+
+    def test_bundle(self) -> None:
+        """An attested caller gets the PQ bundle as the file has it; one without an identity is refused."""
+        status, document = self.ask("GET", "/v1/pq-bundle")
+        self.assertEqual((200, self.bundle), (status, PqBundles.parse(json.dumps(document).encode())))
+        self.peers = set()
+        status, document = self.ask("GET", "/v1/pq-bundle")
+        self.assertEqual((403, "caller_refused"), (status, document["code"]))
 
     def test_challenge_once(self) -> None:
         """A challenge is valid once and for a minute."""
