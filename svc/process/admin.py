@@ -12,6 +12,7 @@ import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from twisted.internet.defer import Deferred
@@ -22,6 +23,7 @@ from twisted.web.server import NOT_DONE_YET, Request
 
 from svc.process.history import History
 from svc.process.page_elements import STYLE_SOURCE, Table, note_page
+from svc.process.pages import Paced
 from svc.process.status import Status
 from svc.process.status_page import status_page
 from svc.settings import HostPort
@@ -189,16 +191,20 @@ class _PageResource(Resource):
     def __init__(self, operators: OperatorPages) -> None:
         super().__init__()
         self._operators = operators
+        self._pages = {paused: Paced(partial(self._made, paused)) for paused in (False, True)}
 
     def render_GET(self, request: Request) -> int:
         """The web page; with ``?pause`` one that does not load itself again."""
         return finish_later(request, self._page(request), self.log)
 
     async def _page(self, request: Request) -> bytes:
-        operators, paused = self._operators, b"pause" in request.uri.partition(b"?")[2]
+        paused = b"pause" in request.uri.partition(b"?")[2]
+        return html_answer(request, await self._pages[paused].get(request))
+
+    async def _made(self, paused: bool) -> str:
+        operators = self._operators
         tables = await operators.tables()
-        page = status_page(operators.status(), operators.history.samples, tables=tables, paused=paused)
-        return html_answer(request, page)
+        return status_page(operators.status(), operators.history.samples, tables=tables, paused=paused)
 
 
 def finish_later(request: Request, page: Coroutine[Deferred[object], object, bytes], log: Logger) -> int:

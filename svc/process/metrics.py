@@ -13,8 +13,12 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
+from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import Request
+
+from svc.process.admin import finish_later
+from svc.process.pages import Paced
 
 
 class _WithoutCreated(Collector):
@@ -31,22 +35,31 @@ class _WithoutCreated(Collector):
 
 class _MetricsResource(Resource):
     isLeaf = True
+    log = Logger()
 
     def __init__(self, registry: CollectorRegistry) -> None:
         super().__init__()
         self._registry = _WithoutCreated(registry)
+        self._plain, self._open = Paced(self._make_plain), Paced(self._make_open)
 
-    def render_GET(self, request: Request) -> bytes:
+    def render_GET(self, request: Request) -> int:
         """All families, as OpenMetrics where ``Accept`` lists it."""
+        return finish_later(request, self._page(request), self.log)
+
+    async def _page(self, request: Request) -> bytes:
         accepted = (request.getHeader(b"accept") or b"").lower().split(b",")
-        if any(offer.split(b";")[0].strip() == b"application/openmetrics-text" for offer in accepted):
-            page: bytes = openmetrics.generate_latest(self._registry)
-            content_type = openmetrics.CONTENT_TYPE_LATEST
-        else:
-            page = generate_latest(self._registry)
-            content_type = CONTENT_TYPE_LATEST
+        wanted = any(offer.split(b";")[0].strip() == b"application/openmetrics-text" for offer in accepted)
+        page = await (self._open if wanted else self._plain).get(request)
+        content_type = openmetrics.CONTENT_TYPE_LATEST if wanted else CONTENT_TYPE_LATEST
         request.setHeader(b"content-type", content_type.encode("latin-1"))
         request.setHeader(b"cache-control", b"no-store")
+        return page
+
+    async def _make_plain(self) -> bytes:
+        return generate_latest(self._registry)
+
+    async def _make_open(self) -> bytes:
+        page: bytes = openmetrics.generate_latest(self._registry)
         return page
 
 

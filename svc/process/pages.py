@@ -1,12 +1,14 @@
 """
 The HTTP listeners for metrics and for the operator.
 
-Plain HTTP with small limits: few connections, short heads, no bodies, a maximum lifetime.
+Plain HTTP with small limits: few connections, short heads, no bodies, a maximum lifetime, one request at a time of each
+connection, and pages that are made at most once a second.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Final, Generic, TypeVar, cast
 
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -16,6 +18,7 @@ from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, 
 from twisted.internet.protocol import ServerFactory, connectionDone
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
+from twisted.web.http import HTTPChannel
 from twisted.web.http import Request as HttpRequest
 from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
@@ -23,20 +26,98 @@ from twisted.web.server import Request, Site
 from svc.process.listening import ListenFailed
 from svc.settings import HostPort
 
+Made = TypeVar("Made")
+
 MAX_BODY: Final = 1024
 MAX_CONNECTIONS: Final = 64
 IDLE_SECONDS: Final = 15.0
 LIFETIME: Final = 120.0
+#: Seconds between two times that a page is made.
+PAGE_SECONDS: Final = 1.0
 _TOO_LARGE: Final = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
+class _Channel(HTTPChannel):
+    """
+    Answers one request at a time: a client that sends more before it has the answer gets that answer and is closed.
+
+    Twisted's own handles all that came at once before the reactor does anything else. Unsent answers are bounded by
+    Twisted: a connection is not read while its transport asks for a pause.
+    """
+
+    #: Whether octets of the transport are handled, of which a request was answered.
+    _reading = _answered = False
+    #: Whether a request waits for its answer, and whether something came behind it.
+    _answering = _early = False
+
+    def dataReceived(self, data: bytes) -> None:
+        """Called by the transport, and by Twisted itself for what came behind a body."""
+        if self._reading:
+            super().dataReceived(data)
+        elif self._answering:
+            self._early = True
+        else:
+            self._reading, self._answered = True, False
+            try:
+                super().dataReceived(data)
+            finally:
+                self._reading = False
+
+    def allContentReceived(self) -> None:
+        """A request is complete."""
+        if self._answered:
+            self.loseConnection()
+            return
+        self._answered = self._answering = True
+        self._early = bool(self.clearLineBuffer().strip())
+        super().allContentReceived()
+
+    def requestDone(self, request: HttpRequest) -> None:
+        """A request is answered."""
+        self._answering = False
+        if self._early:
+            self.persistent = False
+        super().requestDone(request)
+
+
 class QuietSite(Site):
-    """A site without an access log."""
+    """A site without an access log, which answers one request of a connection at a time."""
 
     noisy = False
+    protocol = _Channel  # type: ignore[assignment]  # Twisted's own is a function, which chooses a class by ALPN
 
     def log(self, request: HttpRequest) -> None:
         pass
+
+
+class Paced(Generic[Made]):
+    """Makes something at most once in :data:`PAGE_SECONDS`; who asks in between gets the next one."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, Made]]) -> None:
+        self._make = make
+        self._waiting: list[Deferred[Made]] = []
+        self._resting = False
+
+    def get(self, request: Request) -> Deferred[Made]:
+        """Return for a request what is made after it; fails as making it does."""
+        waiting: Deferred[Made] = Deferred()
+        self._waiting.append(waiting)
+        if not self._resting:
+            self._next(cast(Site, request.site).reactor)
+        return waiting
+
+    def _next(self, clock: IReactorTime) -> None:
+        waiting, self._waiting = self._waiting, []
+        self._resting = bool(waiting)
+        if not waiting:
+            return
+        clock.callLater(PAGE_SECONDS, self._next, clock)
+        Deferred.fromCoroutine(self._make()).addBoth(_fire, waiting)
+
+
+def _fire(made: Any, waiting: Sequence[Deferred[Any]]) -> None:
+    for each in waiting:
+        each.callback(made)
 
 
 class HttpService(Service):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -162,6 +163,34 @@ class CredentialsTests(_Case):
         # One a second; forty take a second or two, and longer on a busy machine.
         self.assertLess(len(self.refused()) - logged, 10 + time.monotonic() - began)
         time.sleep(1.1)  # One record a second for a reason and source: the next test wants its own.
+
+
+class PageTests(_Case):
+    """A stranger who asks for pages."""
+
+    def test_flood(self) -> None:
+        """2,000 requests for metrics on each of some connections delay no request, and take no memory."""
+        flood = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n" * 2000
+        before, _most = self.proxy.memory()
+        good = self.credentials["good"]
+        with ThreadPoolExecutor(9) as threads, RawConnection(self.proxy.port, good) as client:
+            asking = [threads.submit(self.ask, flood, port) for port in (self.proxy.metrics_port,) * 8]
+            longest = 0.0
+            while not all(each.done() for each in asking):
+                began = time.monotonic()
+                self.assertEqual(200, client.request("/bytes/3").status)
+                longest = max(longest, time.monotonic() - began)
+            self.assertTrue(all(each.result() for each in asking))
+        # Without a limit the first of them alone takes 8 s.
+        self.assertLess(longest, 4.0)
+        self.assertLess(self.proxy.memory()[0] - before, 20.0)
+
+    def ask(self, flood: bytes, port: int) -> bool:
+        """Send requests, and read until the end of the connection; whether there was one answer or none."""
+        with RawConnection(port) as connection:
+            with contextlib.suppress(OSError):
+                connection.send(flood)
+            return connection.rest().count(b"HTTP/1.1 200 ") <= 1
 
 
 class ProtocolTests(_Case):

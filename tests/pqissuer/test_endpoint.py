@@ -136,6 +136,13 @@ class PqEndpointTests(SynchronousTestCase):
         self.assertEqual(self.observer.issued, [])
         return status, document["code"]
 
+    def test_many_at_once(self) -> None:
+        """Of requests that a caller sends at once the first is answered."""
+        request = b"GET /v1/challenge HTTP/1.1\r\nHost: a\r\n\r\n"
+        transport = self.send(request * 200)
+        self.assertEqual(1, transport.value().count(b"HTTP/1.1 200 "))
+        self.assertTrue(transport.disconnecting)
+
     def test_leaf(self) -> None:
         """A proven request gets a leaf that is bound to the SVID and verifies to the PQ root."""
         status, document = self.ask("POST", "/v1/pq-leaf", self.request())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import CannotListenError
 from twisted.internet.testing import MemoryReactorClock, StringTransport
@@ -28,6 +31,7 @@ from svc.process.pages import (
     LIFETIME,
     MAX_BODY,
     MAX_CONNECTIONS,
+    PAGE_SECONDS,
     HttpService,
 )
 from svc.settings import HostPort
@@ -67,6 +71,9 @@ class PageCase(SynchronousTestCase):
         transport = self.connect(factory)
         transport.protocol.dataReceived(request.replace("\n", "\r\n").encode() + b"\r\n\r\n" + body)  # type: ignore[attr-defined]
         self.reactor.advance(0)
+        if not transport.value():
+            # The page was made less than a second ago.
+            self.reactor.advance(PAGE_SECONDS)
         head, _empty, content = transport.value().partition(b"\r\n\r\n")
         status, *lines = head.decode().split("\r\n")
         headers = dict(line.lower().split(": ", 1) for line in lines)
@@ -109,6 +116,109 @@ class MetricsPageTests(PageCase):
         """There is one page, to be read only."""
         self.assertEqual(404, self.request(self.factory, "GET / HTTP/1.1\nHost: a")[0])
         self.assertEqual(405, self.request(self.factory, "POST /metrics HTTP/1.1\nHost: a\nContent-Length: 0")[0])
+
+
+class Thing(Collector):
+    """A metric whose value says how often it was read."""
+
+    reads = 0
+    broken = False
+
+    def collect(self) -> Iterable[Metric]:
+        """Count."""
+        if self.broken:
+            raise ValueError("a defect")
+        self.reads += 1
+        return [GaugeMetricFamily("svc_test_reads", "Reads.", value=self.reads)]
+
+
+class FloodTests(PageCase):
+    """Many requests for a page."""
+
+    GET = b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"
+
+    def setUp(self) -> None:
+        super().setUp()
+        registry = CollectorRegistry()
+        self.thing = Thing()
+        self.factory = self.started(HttpService(METRICS, metrics_root(registry), reactor=self.reactor))
+        registry.register(self.thing)
+        self.thing.reads = 0
+
+    def send(self, transport: StringTransport, data: bytes) -> bytes:
+        """Send octets; return what was answered since."""
+        transport.clear()
+        transport.protocol.dataReceived(data)  # type: ignore[attr-defined]
+        return transport.value()
+
+    def test_many_at_once(self) -> None:
+        """Of requests that come at once the first is answered, and the connection is closed."""
+        transport = self.connect(self.factory)
+        answered = self.send(transport, self.GET * 2000)
+        self.assertEqual((1, 1), (answered.count(b"HTTP/1.1 200 "), self.thing.reads))
+        self.assertTrue(transport.disconnecting)
+
+    def test_many_at_once_with_bodies(self) -> None:
+        """So it is where each has a body."""
+        request = b"POST /nothing HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\n\r\nx"
+        for number in (1, 2, 2000):
+            transport = self.connect(self.factory)
+            self.assertEqual(1, self.send(transport, request * number).count(b"HTTP/1.1 404 "))
+            self.assertEqual(number > 1, transport.disconnecting)
+
+    def test_one_after_the_other(self) -> None:
+        """A client that waits for each answer keeps its connection; head and body may come in parts."""
+        transport = self.connect(self.factory)
+        for _number in range(3):
+            self.reactor.advance(PAGE_SECONDS)
+            for part in (self.GET[:9], self.GET[9:]):
+                answered = self.send(transport, part)
+            self.assertEqual(1, answered.count(b"HTTP/1.1 200 "))
+        self.assertFalse(transport.disconnecting)
+
+    def test_while_one_is_answered(self) -> None:
+        """What comes while a request waits for its answer is not read, and the connection is closed behind that."""
+        transport = self.connect(self.factory)
+        self.send(transport, self.GET)
+        self.send(transport, self.GET)
+        self.send(transport, self.GET * 100)
+        self.assertEqual(b"", transport.value())
+        self.reactor.advance(PAGE_SECONDS)
+        self.assertEqual(1, transport.value().count(b"HTTP/1.1 200 "))
+        self.assertTrue(transport.disconnecting)
+        self.assertEqual(2, self.thing.reads)
+
+    def test_page_is_made_once_a_second(self) -> None:
+        """Requests within a second of the last page get the next one, which is made when the second is over."""
+        first, *others = [self.connect(self.factory) for _number in range(MAX_CONNECTIONS)]
+        self.assertIn(b"svc_test_reads 1.0", self.send(first, self.GET))
+        for each in others:
+            self.assertEqual(b"", self.send(each, self.GET))
+        self.reactor.advance(PAGE_SECONDS - 0.001)
+        self.assertEqual(1, self.thing.reads)
+        others[0].protocol.connectionLost()  # type: ignore[attr-defined]
+        self.reactor.advance(0.001)
+        for each in others[1:]:
+            self.assertIn(b"svc_test_reads 2.0", each.value())
+        self.assertEqual((b"", 2), (others[0].value(), self.thing.reads))
+        self.reactor.pump([PAGE_SECONDS] * 2)
+        self.assertIn(b"svc_test_reads 3.0", self.send(first, self.GET))
+
+    def test_unread(self) -> None:
+        """A client that does not read what it has asked for is not read either."""
+        transport = self.connect(self.factory)
+        transport.producer.pauseProducing()
+        self.assertEqual("paused", transport.producerState)
+        transport.producer.resumeProducing()
+        self.assertEqual("producing", transport.producerState)
+
+    def test_page_that_cannot_be_made(self) -> None:
+        """All who wait get 500; the next page is made as ever."""
+        self.thing.broken = True
+        status, _headers, _page = self.request(self.factory, "GET /metrics HTTP/1.1\nHost: a")
+        self.assertEqual((500, 1), (status, len(self.flushLoggedErrors(ValueError))))
+        self.thing.broken = False
+        self.assertEqual(200, self.request(self.factory, "GET /metrics HTTP/1.1\nHost: a")[0])
 
 
 class LimitTests(PageCase):
