@@ -10,7 +10,7 @@ import contextlib
 import errno
 import os
 
-__all__ = ["make_folder", "probe_folder", "sync_folder"]
+__all__ = ["make_folder", "make_public_folder", "probe_folder", "sync_folder"]
 
 
 def make_folder(path: str, mode: int = 0o700) -> None:
@@ -37,6 +37,26 @@ def make_folder(path: str, mode: int = 0o700) -> None:
         if not os.path.isdir(folder):
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from error
     sync_folder(parent)
+
+
+def make_public_folder(path: str) -> None:
+    """
+    Create a folder that all may read (0755), whatever the umask and the folder around it, which must be there.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    folder = os.path.abspath(path)
+    if os.path.isdir(folder):
+        return
+    os.mkdir(folder, 0o755)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        # Without the group bit that it has from a volume of Kubernetes.
+        os.fchmod(descriptor, 0o755)
+    finally:
+        os.close(descriptor)
+    sync_folder(os.path.dirname(folder))
 
 
 def sync_folder(folder: str) -> None:

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authority.keyfile import KeyFile
 from svc.client.evidence import save_evidence
-from svc.folders import make_folder, sync_folder
+from svc.folders import make_folder, make_public_folder, sync_folder
 from svc.sqlite.database import DatabaseFile, plain_connect, prepare_file
 from svc.sqlite.quarantine import quarantine
 from svc.store.schema import NOTARY
@@ -61,6 +61,19 @@ class MakeFolderTests(FolderCase):
         self.assertEqual(self.calls, made)
         modes = [stat.S_IMODE(os.stat(self.path(*parts)).st_mode) for parts in (("a",), ("a", "b"), ("a", "b", "c"))]
         self.assertEqual(modes, [0o755, 0o755, 0o700])
+
+    def test_public(self) -> None:
+        """All may read it, whatever the umask and the folder around it; one that is there stays as it is."""
+        os.mkdir(self.path("open"))
+        os.chmod(self.path("open"), 0o2777)
+        self.addCleanup(os.umask, os.umask(0o077))
+        self.calls.clear()
+        make_public_folder(self.path("open", "a"))
+        self.assertEqual(0o755, stat.S_IMODE(os.stat(self.path("open", "a")).st_mode))
+        self.assertEqual([("mkdir", "open/a"), ("fsync", "open")], self.calls)
+        make_public_folder(self.path("open"))
+        self.assertEqual(0o2777, stat.S_IMODE(os.stat(self.path("open")).st_mode))
+        self.assertRaises(FileNotFoundError, make_public_folder, self.path("absent", "a"))
 
     def test_existing_folder(self) -> None:
         """An existing folder is synchronized too: its creator may have been killed before."""

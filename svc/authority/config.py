@@ -280,6 +280,17 @@ class AuthoritySettings(DaemonSettings):
         return os.path.join(os.path.dirname(self.pq_bundle_path), naming.BUNDLE_ARCHIVE_FILE)
 
     @property
+    def socket_paths(self) -> tuple[str, ...]:
+        """The sockets that it makes."""
+        pq = self.pqIssuer
+        return tuple(path for path in (self.socket, None if pq is None else pq.socket) if path is not None)
+
+    @property
+    def made_paths(self) -> tuple[str, ...]:
+        """The files and sockets whose folders it makes where they are absent."""
+        return tuple(each for each in (*self.socket_paths, self.archive_path, self.bundleFile) if each is not None)
+
+    @property
     def issuer_id(self) -> SpiffeID:
         """The identity of the authority itself."""
         given = self.pqIssuer.spiffeID if self.pqIssuer else None

@@ -23,17 +23,17 @@ def opened(settings: AuthoritySettings) -> Iterator[Check]:
         for path, read in ((federated.bundleFile, read_foreign), (federated.pqBundleFile, read_foreign_pq)):
             if path is not None:
                 yield Check(f"roots of {federated.trustDomain} in {path}", partial(read, path, federated.trustDomain))
-    yield check_written_file("archive of roots", "socket or pqIssuer.bundleFile", settings.archive_path)
+    yield _written("archive of roots", "socket or pqIssuer.bundleFile", settings.archive_path)
     if pq is not None:
-        yield check_written_file("post-quantum roots", "pqIssuer.bundleFile", settings.pq_bundle_path)
+        yield _written("post-quantum roots", "pqIssuer.bundleFile", settings.pq_bundle_path)
     if settings.bundleFile is not None:
-        yield check_written_file("SPIFFE bundle", "bundleFile", settings.bundleFile)
+        yield _written("SPIFFE bundle", "bundleFile", settings.bundleFile)
     if settings.workloadApi is not None:
         yield check_service("Workload API", "workloadApi", f"unix://{settings.workloadApi}")
     if settings.socket is not None:
-        yield check_new_socket("Workload API", "socket", settings.socket)
+        yield _socket("Workload API", "socket", settings.socket)
     if pq is not None and pq.socket is not None:
-        yield check_new_socket("post-quantum issuer", "pqIssuer.socket", pq.socket)
+        yield _socket("post-quantum issuer", "pqIssuer.socket", pq.socket)
     if pq is not None and pq.listen is not None:
         yield check_port("post-quantum issuer", "pqIssuer.listen", pq.listen)
 
@@ -45,8 +45,21 @@ def _check_data_dir(folder: str) -> None:
 
 
 def _folders(settings: AuthoritySettings) -> Iterator[Check]:
-    """Check that no other user can replace a socket in its folder."""
-    pq = settings.pqIssuer
-    sockets = (settings.socket, None if pq is None else pq.socket)
-    for folder in sorted({os.path.dirname(path) for path in sockets if path is not None}):
-        yield Check(f"folder {folder}", partial(refuse_open_folder, folder))
+    """Check that no other user can replace a socket in its folder; one that is absent is made."""
+    for folder in sorted({os.path.dirname(path) for path in settings.socket_paths}):
+        if os.path.isdir(folder):
+            yield Check(f"folder {folder}", partial(refuse_open_folder, folder))
+
+
+def _written(what: str, key: str, path: str) -> Check:
+    folder = os.path.dirname(path)
+    return check_written_file(what, key, path) if os.path.isdir(folder) else _folder(what, key, folder)
+
+
+def _socket(what: str, key: str, path: str) -> Check:
+    folder = os.path.dirname(path)
+    return check_new_socket(what, key, path) if os.path.isdir(folder) else _folder(what, key, folder)
+
+
+def _folder(what: str, key: str, folder: str) -> Check:
+    return check_written_file(f"folder of {what}", key, folder)

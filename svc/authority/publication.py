@@ -6,11 +6,14 @@ Each is replaced atomically, and only when its content changes.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from datetime import datetime
 
 from svc.authority.bundlefile import pem_bundle, spiffe_bundle
 from svc.authority.jwtsvid import JwtBundle
 from svc.errors import SvcError
+from svc.folders import make_public_folder
 from svc.identity.bundle import BundleSet, X509Bundle
 from svc.identity.pqbundle import PqBundles
 from svc.workload.archive import ArchiveFile
@@ -21,7 +24,18 @@ class PublicationFailed(SvcError):
     """{path} cannot be written: {what}"""
 
     reason = "publication_failed"
-    hint = "the folder must exist and be writable by the user of svc-authority"
+    hint = (
+        "the user of svc-authority must be able to write the folder; an absent one is made, in a folder that is there"
+    )
+
+
+def make_folders(paths: Iterable[str]) -> None:
+    """Make the folders of files and sockets, as far as they are absent; raises :class:`PublicationFailed`."""
+    for folder in dict.fromkeys(os.path.dirname(path) for path in paths):
+        try:
+            make_public_folder(folder)
+        except OSError as error:
+            raise PublicationFailed(path=f"the folder {folder}", what=error.strerror or str(error)) from error
 
 
 class Publication:

@@ -23,7 +23,7 @@ from svc.authority.federation import WatchedFile, read_foreign, read_foreign_pq
 from svc.authority.keystore import KeyStore, StoredKeys
 from svc.authority.listeners import OwnIdentity, UnixListener, WorkloadApiListener
 from svc.authority.pqcallers import Attest, UnixCaller, listed, registered
-from svc.authority.publication import Publication
+from svc.authority.publication import Publication, make_folders
 from svc.authority.report import AuthorityLog, HandshakeLog, LibraryLogHandler
 from svc.authority.socketfile import check_free
 from svc.authority.status import authority_members, authority_tables, authority_totals
@@ -103,9 +103,10 @@ class Authority(Daemon[AuthoritySettings]):
         """Write the files, open the sockets."""
         for name in _LIBRARIES:
             logging.getLogger(name).addHandler(self._library_log)
+        make_folders(self.settings.made_paths)
         self._publication.load()
         # Before anything is written: a second authority must not change the files of the running one.
-        for path in self._socket_paths():
+        for path in self.settings.socket_paths:
             check_free(path)
         self._load_keys(self._now())
         self._advance(self._now())
@@ -295,10 +296,6 @@ class Authority(Daemon[AuthoritySettings]):
         )
         roots.keep_federated(frozenset(each.trustDomain for each in settings.federatesWith))
         return roots
-
-    def _socket_paths(self) -> list[str]:
-        pq = self.settings.pqIssuer
-        return [path for path in (self.settings.socket, pq.socket if pq is not None else None) if path is not None]
 
     def _make_listeners(self) -> Iterator[Service]:
         settings, reactor = self.settings, self._reactor

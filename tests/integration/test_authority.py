@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import socket
+import stat
 import statistics
 import subprocess
 import sys
@@ -420,6 +421,38 @@ class ProcessTests(AuthorityCase):
         ended = self.ended(authority)
         self.assertEqual(ended.returncode, 1)
         self.assertIn("writable by others", ended.stderr)
+
+    def test_folder_below_an_open_one(self) -> None:
+        """Absent folders are made with mode 0755, below one that all may write, as an emptyDir; a check makes none."""
+        authority = self.built()
+        authority.folder.chmod(0o2777)
+        inner, public = authority.folder / "inner", authority.folder / "public"
+        authority.socket_path, authority.pq_socket_path = inner / "agent.sock", inner / "pq.sock"
+        authority.config |= {"socket": authority.address, "bundleFile": str(public / "bundle.json")}
+        authority.config["pqIssuer"] = {"socket": authority.pq_address, "bundleFile": str(public / "pq-bundle.json")}
+        checked = self.ended(authority, "--check-config")
+        self.assertEqual((0, ""), (checked.returncode, checked.stderr))
+        self.assertIn(f"ok  folder of post-quantum roots {public}", checked.stdout)
+        self.assertFalse(inner.exists() or public.exists())
+        self.addCleanup(os.umask, os.umask(0o077))
+        authority.executed = True
+        authority.start()
+        self.assertTrue(_works(self.client(authority)))
+        self.assertEqual([0o755, 0o755], [stat.S_IMODE(each.stat().st_mode) for each in (inner, public)])
+        self.assertTrue(read_pq_bundles(public / "pq-bundle.json").entries)
+
+    def test_no_folder_around_it(self) -> None:
+        """Of several absent folders none is made; the start fails with the path, and so does the check."""
+        authority = self.built()
+        nowhere = authority.folder / "absent" / "inner"
+        authority.config["bundleFile"] = str(nowhere / "bundle.json")
+        ended = self.ended(authority)
+        self.assertEqual(1, ended.returncode)
+        self.assertIn(f"svc: the folder {nowhere} cannot be written: No such file or directory", ended.stderr)
+        self.assertFalse(nowhere.parent.exists())
+        checked = self.ended(authority, "--check-config")
+        self.assertEqual(1, checked.returncode)
+        self.assertIn(f"no  folder of SPIFFE bundle {nowhere}", checked.stdout)
 
     def test_crash(self) -> None:
         """After kill -9 the next instance replaces the stale socket and continues the sequence."""
