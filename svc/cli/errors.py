@@ -146,6 +146,10 @@ class NetworkError(ExchangeFailed):
             "the answer cannot be kept back until it is verified: {detail}",
             "free some space in the folder for temporary files (TMPDIR)",
         ),
+        "spool_missing": Reason(
+            "more than 1 MiB of an answer is kept in a file until it is verified, and no folder takes one: {detail}",
+            "set TMPDIR to a folder that this user can write, in Kubernetes an emptyDir",
+        ),
         "max_time": Reason(
             "the exchange was not complete within {seconds} s: {missing}", "raise --max-time, or leave it out"
         ),

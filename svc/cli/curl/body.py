@@ -46,7 +46,9 @@ class BufferedBody:
         try:
             self._file.write(data)
         except OSError as error:
-            raise NetworkError("spool_failed", detail=(error.strerror or str(error)).lower()) from error
+            # Where no folder can be written, as with a read-only root, the module tempfile says so with ENOENT.
+            reason = "spool_missing" if isinstance(error, FileNotFoundError) else "spool_failed"
+            raise NetworkError(reason, detail=(error.strerror or str(error)).lower()) from error
         self._digest.update(data)
         self.size += len(data)
 
