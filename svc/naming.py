@@ -64,6 +64,9 @@ CSI_DRIVER: Final = f"csi.{DOMAIN}"
 # Files of the agent.
 DEFAULT_AGENT_CONFIG: Final = "/etc/svc/agent.yaml"
 
+# Files of the registrar.
+DEFAULT_REGISTRAR_CONFIG: Final = "/etc/svc/registrar.yaml"
+
 # Files of the proxy.
 DEFAULT_PROXY_CONFIG: Final = "/etc/svc/proxy.yaml"
 DEFAULT_NOTARY_DATABASE: Final = "/var/lib/svc/notary.db"
@@ -77,6 +80,7 @@ PORT_PROXY_ADMIN: Final = 9902
 PORT_BROKER_METRICS: Final = 9093
 PORT_BROKER_ADMIN: Final = 9903
 PORT_AUTHORITY_ADMIN: Final = 9904
+PORT_REGISTRAR_ADMIN: Final = 9905
 
 # Environment variables.
 ENV_PQ_BUNDLE: Final = "SVC_PQ_BUNDLE"

@@ -55,6 +55,8 @@ def file_of(text: str) -> str:
     """Which configuration file a YAML example is a whole one of; empty where it is none."""
     if re.search(r"^listeners:", text, flags=re.MULTILINE):
         return "broker" if text.startswith("# broker.yaml\n") else "proxy"
+    if text.startswith("# registrar.yaml\n"):
+        return "registrar"
     if re.search(r"^csi:", text, flags=re.MULTILINE):
         return "agent"
     return "authority" if re.search(r"^(workloadApi|socket):", text, flags=re.MULTILINE) else ""

@@ -20,6 +20,7 @@ from svc.policyfiles.cases import CasesDocument
 from svc.policyfiles.document import API_VERSION, DenyListDocument, PolicyDocument
 from svc.process.settings import DaemonSettings
 from svc.proxy.config import ProxySettings
+from svc.registrar.config import RegistrarSettings
 from svc.settings import ValueFormat
 
 FILES: dict[str, type[BaseModel]] = {
@@ -27,6 +28,7 @@ FILES: dict[str, type[BaseModel]] = {
     "authority": AuthoritySettings,
     "broker": BrokerSettings,
     "agent": AgentSettings,
+    "registrar": RegistrarSettings,
 }
 
 

@@ -1,8 +1,8 @@
 """
 Registration entries, and what has to change so that a server has those that are wanted.
 
-Entries of this program have identifiers that begin with :data:`OWN`, followed by a digest of what SPIRE does not allow
-twice: SPIFFE ID, parent and selectors. So a creation that is repeated does not make a second entry, and entries of
+Identifiers of entries begin with the name of the program that owns them, followed by a digest of what SPIRE does not
+allow twice: SPIFFE ID, parent and selectors. So a creation that is repeated does not make a second entry, and those of
 others are never touched.
 """
 
@@ -18,7 +18,7 @@ from svc.identity import SpiffeID
 from svc.spire.errors import EntryMalformed
 from svc.spire.messages import EntryMessage
 
-#: With which the identifiers of own entries begin.
+#: The owner by default.
 OWN: Final = "svc."
 MAX_SELECTORS: Final = 64
 MAX_NAMES: Final = 64
@@ -37,6 +37,7 @@ class RegistrationEntry:
         x509_svid_ttl: seconds; 0 for the server's default, as of ``jwt_svid_ttl``.
         federates_with: names of trust domains whose bundles come with the SVID.
         admin: whether the identity may use the server's API.
+        owner: with which the identifier begins; no owner's name is the beginning of another one's.
     """
 
     spiffe_id: SpiffeID
@@ -49,6 +50,7 @@ class RegistrationEntry:
     dns_names: tuple[str, ...] = ()
     hint: str = ""
     admin: bool = False
+    owner: str = OWN
 
     def __post_init__(self) -> None:
         defect = self._defect()
@@ -74,7 +76,7 @@ class RegistrationEntry:
     def id(self) -> str:
         """Its identifier at the server."""
         key = [str(self.spiffe_id), str(self.parent_id), sorted(self.selectors)]
-        return OWN + hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
+        return self.owner + hashlib.sha256(json.dumps(key).encode()).hexdigest()[:32]
 
     def message(self) -> Any:
         """The entry as the server gets it."""
@@ -105,9 +107,9 @@ class EntryChanges:
         return bool(self.create or self.update or self.delete)
 
 
-def changes(stored: Iterable[Any], wanted: Iterable[RegistrationEntry]) -> EntryChanges:
-    """Compare the messages of stored entries with those wanted; entries of others are left as they are."""
-    left = {message.id: message for message in stored if message.id.startswith(OWN)}
+def changes(stored: Iterable[Any], wanted: Iterable[RegistrationEntry], *, owner: str = OWN) -> EntryChanges:
+    """Compare the messages of stored entries with those that an owner wants; entries of others stay as they are."""
+    left = {message.id: message for message in stored if message.id.startswith(owner)}
     create, update = [], []
     for entry in sorted({each.id: each for each in wanted}.values(), key=lambda each: each.id):
         message = left.pop(entry.id, None)

@@ -439,6 +439,15 @@ class Event(Enum):
     )
     AGENT_VOLUME_FAILED = ("svc.agent.volume.failed", _OPERATIONAL, _WARN, "failure", "a volume could not be served")
 
+    REGISTRAR_CHANGED = ("svc.registrar.entries.changed", _AUDIT, _INFO, "success", "registration entries changed")
+    REGISTRAR_FAILED = (
+        "svc.registrar.entries.failed",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "registration entries are not those of the configuration",
+    )
+
     CLI_FAILED = ("svc.cli.failed", _OPERATIONAL, _ERROR, "failure", "the command failed")
     CLI_WARNING = ("svc.cli.warning", _OPERATIONAL, _WARN, "unknown", "a warning of the command line")
     CLI_NOTICE = ("svc.cli.notice", _OPERATIONAL, _INFO, "unknown", "a notice of the command line")

@@ -42,6 +42,8 @@ ELSEWHERE = {
     "svc.agent.volume.published": "integration/test_agent.py",
     "svc.agent.volume.unpublished": "integration/test_agent.py",
     "svc.agent.volume.failed": "integration/test_agent.py",
+    "svc.registrar.entries.changed": "integration/test_spire_registrar.py",
+    "svc.registrar.entries.failed": "integration/test_spire_registrar.py",
     "svc.runtime.failure": "integration/test_twistd_logging.py",
     "svc.runtime.logs_dropped": "integration/test_log_writer.py",
     "svc.runtime.clock_stepped": "integration/test_proxy_clock.py",

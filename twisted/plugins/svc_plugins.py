@@ -28,3 +28,9 @@ svc_agent = DaemonMaker(
     "The agent of a node: mounts the SPIFFE Workload API into pods.",
     "svc-agent",
 )
+svc_registrar = DaemonMaker(
+    "svc registrar",
+    "svc.registrar.tap",
+    "Keeps the registration entries of a SPIRE server as its configuration says.",
+    "svc-registrar",
+)
