@@ -459,7 +459,8 @@ class Assembly:
         )
         if forwarding is not None:
             forwarding.context = context
-        endpoint = self._server_endpoint(settings, observer, (context.evictions.evict_unpermitted,))
+        evictions = context.evictions
+        endpoint = self._server_endpoint(settings, observer, (evictions.evict_closing, evictions.evict_unpermitted))
         return Listener(context, endpoint, lambda connections: MqttConnection(context, connections))
 
     def _publish_records(

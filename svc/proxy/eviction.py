@@ -4,8 +4,8 @@ Which connection a full listener closes for a new one.
 Owns the order. HTTP: first the connections that were never permitted a request, then the idle ones of the identity that
 holds most, the longest idle first in both; a connection with an exchange under way is in no order, so it is never
 evicted. TCP, where a connection without traffic may still be in use: an identity that holds more than that of the new
-connection would loses its longest idle one. Nothing here acts before the listener is full. Pure: a connection frees its
-slot and closes by itself.
+connection would loses its longest idle one. MQTT: as TCP, and before that one that closes already and waits for its
+client or broker. Nothing here acts before the listener is full. Pure: a connection frees its slot and closes by itself.
 """
 
 from __future__ import annotations
@@ -82,6 +82,9 @@ class EvictionOrder:
         self._limit = limit
         #: Those that were never permitted a request; identity and time of the handshake permit nothing.
         self.unpermitted: IdleConnections = {}
+        #: Those that close in order and whose client has not answered yet, and those that hold a share until then.
+        self.closing: IdleConnections = {}
+        self.leaving: IdleConnections = {}
         self._shares: dict[SpiffeID | None, IdentityShare] = {}
         self._held = 0
         #: The shares by how many connections they hold.
@@ -95,12 +98,13 @@ class EvictionOrder:
 
     def admit(self, connection: EvictableConnection, identity: SpiffeID | None) -> IdentityShare:
         """
-        Count a new connection that is permitted already; at the limit another one is evicted for it.
+        Count a new connection that is permitted already; at the limit one that closes already, or another one, is
+        evicted for it.
 
         Raises:
             ConnectionLimitReached: no identity holds more than that of the new connection would.
         """
-        if self._held >= self._limit:
+        if self._held >= self._limit and not self._evict_first(self.leaving, "evicted_idle"):
             own = self._shares.get(identity)
             largest = max(self._sizes)
             if largest <= (0 if own is None else own.held) + 1:
@@ -121,6 +125,7 @@ class EvictionOrder:
     def leave(self, connection: EvictableConnection, share: IdentityShare) -> None:
         """Remove a connection that is gone."""
         self.unpermitted.pop(connection, None)
+        self.leaving.pop(connection, None)
         share.idle.pop(connection, None)
         self._resize(share, share.held - 1)
         if not share.held:
@@ -128,9 +133,16 @@ class EvictionOrder:
 
     def evict_unpermitted(self) -> bool:
         """Evict the longest idle connection that was never permitted a request; returns whether there was one."""
-        for connection in self.unpermitted:
-            del self.unpermitted[connection]
-            connection.evict(ConnectionEvicted("evicted_unpermitted", limit=self._limit))
+        return self._evict_first(self.unpermitted, "evicted_unpermitted")
+
+    def evict_closing(self) -> bool:
+        """Drop the connection that closes longest; returns whether there was one."""
+        return self._evict_first(self.closing, "evicted_idle")
+
+    def _evict_first(self, connections: IdleConnections, reason: str) -> bool:
+        for connection in connections:
+            del connections[connection]
+            connection.evict(ConnectionEvicted(reason, limit=self._limit))
             return True
         return False
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import resource
+import socketserver
 import ssl
+import threading
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +22,11 @@ from tests.peers.proxy import RunningProxy
 from tests.peers.waiting import Shared, eventually, rounds
 
 FULL = 40
+#: Of the MQTT listener; it accepts as many more, for their handshakes.
+FEW = 4
+#: Of MQTT 3.1.1, with the client identifier ``abc``, and its answers.
+CONNECT = b"\x10\x0f\x00\x04MQTT\x04\x02\x00\x3c\x00\x03abc"
+ACCEPTED, REFUSED = b"\x20\x02\x00\x00", b"\x20\x02\x00\x05"
 #: What one front end holds on a listener that is not full.
 MANY = rounds(500, 3_000)
 
@@ -33,12 +40,30 @@ def _make(stack: ExitStack) -> Any:
     application = webapp.start(stack)
     listener = inbound("full", application, limits={"connections": FULL}, timeouts={"idle": "5m"})
     roomy = inbound("roomy", application, limits={"connections": MANY + 1}, timeouts={"idle": "5m"})
-    proxy = RunningProxy(authority, f"127.0.0.1:{application}", listeners=[listener, roomy])
+    few = {"connections": FEW, "handshakes": FEW}
+    mqtt = inbound("mqtt", _broker(stack), protocol="mqtt", limits=few, timeouts={"handshake": "1m"})
+    proxy = RunningProxy(authority, f"127.0.0.1:{application}", listeners=[listener, roomy, mqtt])
     stack.enter_context(proxy)
     a, b = (Credentials.fetch(authority, folder / name[-1], name) for name in names[1:])
     refused = Credentials.of(partner.svid("/refused"), folder / "refused", a.roots)
     contexts = {"a": a.context(), "b": b.context(), "refused": refused.context()}
-    return SimpleNamespace(proxy=proxy, full=port_of(listener), roomy=port_of(roomy), **contexts)
+    return SimpleNamespace(proxy=proxy, full=port_of(listener), roomy=port_of(roomy), mqtt=port_of(mqtt), **contexts)
+
+
+def _broker(stack: ExitStack) -> int:
+    """Start a broker that accepts every client and reads nothing else; return its port."""
+
+    class Accepting(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            while self.request.recv(4096):
+                self.request.sendall(ACCEPTED)
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Accepting)
+    server.daemon_threads = True
+    stack.callback(server.server_close)
+    stack.callback(server.shutdown)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return int(server.server_address[1])
 
 
 SHARED = Shared(_make)
@@ -113,6 +138,22 @@ class FullListenerTests(SynchronousTestCase):
             self.assertEqual(200, each.read().status)
         self.assertEqual(before + 1, self.closed("connection_limit"))
         self.open(self.found.b)
+
+    def test_refused_identity_and_mqtt(self) -> None:
+        """Nor do MQTT clients that send no CONNECT, or one that is refused, and that ignore the close of the proxy."""
+        context = self.found.refused
+        for connects in (False, True):
+            for _turn in range(4 * FEW):
+                for _number in range(2):
+                    connection = RawConnection(self.found.mqtt, context)
+                    self.addCleanup(connection.close)
+                    if connects:
+                        connection.send(CONNECT)
+                        self.assertEqual(REFUSED, connection.exactly(4))
+                with RawConnection(self.found.mqtt, self.found.a) as honest:
+                    honest.send(CONNECT)
+                    self.assertEqual(ACCEPTED, honest.exactly(4))
+        self.assertLessEqual(self.proxy.metric("svc_proxy_active_connections", protocol="mqtt"), 2 * FEW)
 
     def test_front_end(self) -> None:
         """One identity holds as many connections as the listener has, one less than full, and keeps all of them."""

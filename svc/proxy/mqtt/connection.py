@@ -39,6 +39,7 @@ from svc.proxy.relayed import RelayedClient
 from svc.telemetry.labels import Cause
 from svc.transport.errors import ConnectFailed, ConnectionLimitReached, KeyUpdateLimitReached, OwnSvidRefused
 from svc.transport.evidence import PeerEvidence
+from svc.transport.fair_limiter import release_slot
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.mqtt import Connect, ReasonCode, Version, split_shared
 
@@ -46,6 +47,8 @@ from svc.wire.mqtt import Connect, ReasonCode, Version, split_shared
 CLOSE_TIMEOUT: Final = 5.0
 #: The same of a broker, whose last octets are messages and DISCONNECT.
 BROKER_CLOSE_TIMEOUT: Final = 30.0
+#: Unsent octets of a client that reads: no more than the packets with which a session ends.
+_LAST_OCTETS: Final = 1024
 #: Octets for a client whose transport is full, before it is not read either: it gets answers to what it sends.
 MAX_UNREAD_OCTETS: Final = 64 * 1024
 #: What a client must send within the keep alive, in its lengths [MQTT-3.1.2-22].
@@ -168,6 +171,7 @@ class MqttConnection(RelayedClient):
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
         """The client's connection is closed."""
         self.gone = True
+        self.context.evictions.closing.pop(self, None)
         self._lost = self._closing is None
         if self._cause is None and isinstance(reason.value, KeyUpdateLimitReached):
             self._cause = "key_update_limit"
@@ -310,6 +314,11 @@ class MqttConnection(RelayedClient):
         if self._cause is None:
             self._cause = cause
         context.evictions.unpermitted.pop(self, None)
+        # From now on a new connection that needs its place has it at once.
+        if not self.gone:
+            context.evictions.closing[self] = None
+        if self._share is not None:
+            context.evictions.leaving[self] = None
         if isinstance(error, ConnectionLimitReached):
             context.reporter.evicted(error.reason, self._address, self._peer, str(error))
         elif isinstance(error, ProxyError):
@@ -488,13 +497,25 @@ class MqttConnection(RelayedClient):
         self.abort(cause)
 
     def evict(self, error: SvcError) -> None:
-        """Report it, free the slot at once and close, with a reason for the client; drop what is closed already."""
+        """
+        Report it, free the places of both sides at once and close, with a reason for the client, whose answer is not
+        waited for; of what closes already, drop the connection to the broker.
+        """
         if self._closing is None:
             self.context.reporter.evicted(error.reason, self._address, self._peer, str(error))
             self._session.end(cast(Cause, error.reason), ReasonCode.QUOTA_EXCEEDED)
-        else:
-            self.abort(cast(Cause, error.reason))
+        elif self.upstream is not None:
+            self.upstream.drop()
         self._free_slot()
+        self.context.evictions.closing.pop(self, None)
+        if self.gone:
+            return
+        transport = self.transport
+        release_slot(transport)
+        if getattr(transport, "unsent", 0) > _LAST_OCTETS:
+            self._break_off()
+        else:
+            getattr(transport, "close_without_reply", transport.loseConnection)()
 
     def _break_off(self) -> None:
         if not self.gone:

@@ -27,6 +27,12 @@ from tests.proxy.rig import CALLER, Handle, Rig, Wire, evidence_of
 class MqttWire(Wire):
     """A transport that does not close while it has a producer, as Twisted's do."""
 
+    released = 0
+
+    def release_slot(self) -> None:
+        """Count the calls."""
+        self.released += 1
+
     def loseConnection(self) -> None:
         """Close behind what was written."""
         assert self.producer is None

@@ -646,6 +646,60 @@ class FullListenerTests(SynchronousTestCase):
         leaving.broker_leaves()
         self.assertEqual((rig.closed("client"), rig.reporter.evictions), (1, []))
 
+    def test_place_of_one_that_closes(self) -> None:
+        """One that closes in order loses its place to the next that comes, whatever it was closed for, unreported."""
+        rig = MqttRig(client_ids=("c",))
+        refused, garbage, silent, left = rig.accept(), rig.accept(), rig.accept(), rig.connect()
+        refused.send(Connect("other"))
+        garbage.connection.dataReceived(b"\x00\x00")
+        rig.pass_time(rig.mqtt.timeouts.handshake)
+        left.send(Disconnect())
+        closing = [refused, garbage, silent, left]
+        self.assertEqual([True] * 4, [each.wire.disconnecting for each in closing])
+        for number, each in enumerate(closing):
+            self.assertEqual(len(closing) - number, len(rig.mqtt.evictions.closing))
+            self.assertTrue(rig.mqtt.evictions.evict_closing())
+            self.assertEqual(1, each.wire.released)
+        self.assertFalse(rig.mqtt.evictions.evict_closing())
+        self.assertEqual(([], 0.0), (rig.reporter.evictions, rig.closed("evicted_idle")))
+        self.assertTrue(left.broker_wire.aborted)
+        for each in closing:
+            each.leave()
+        left.broker_leaves()
+        self.assertFalse(rig.known)
+
+    def test_one_that_has_closed(self) -> None:
+        """A client that has answered the close, or left, is not asked for its place any more."""
+        rig = MqttRig()
+        answered, gone = rig.connect(), rig.connect()
+        answered.send(Disconnect())
+        answered.leave()
+        gone.leave()
+        self.assertFalse(rig.mqtt.evictions.evict_closing())
+        self.assertFalse(answered.broker_wire.aborted or gone.broker_wire.aborted)
+
+    def test_share_of_one_that_closes(self) -> None:
+        """Among permitted clients one that closes already goes before one that does not, whoever holds most."""
+        rig = MqttRig(limits=LimitSettings(connections=3))
+        first, second = rig.connect(), rig.connect()
+        leaving = rig.connect(OTHER)
+        leaving.send(Disconnect())
+        rig.connect(OTHER)
+        self.assertTrue(leaving.broker_wire.aborted)
+        self.assertEqual([], [*first.take(), *second.take()])
+        self.assertEqual([], rig.reporter.evictions)
+
+    def test_evicted_at_once(self) -> None:
+        """An evicted client gets a reason; its place is free at once, and its answer is not waited for."""
+        rig = MqttRig()
+        early, unread = rig.accept(), rig.accept()
+        unread.wire.unsent = 1025
+        for each, aborted in ((early, False), (unread, True)):
+            self.assertTrue(rig.mqtt.evictions.evict_unpermitted())
+            self.assertEqual((1, aborted), (each.wire.released, each.wire.aborted))
+            self.assertFalse(rig.mqtt.evictions.evict_closing())
+        self.assertEqual(2, len(rig.reporter.evictions))
+
     def test_refused_client_evicts_nobody(self) -> None:
         """A client that the policies refuse takes no slot."""
         rig = MqttRig(limits=LimitSettings(connections=1), client_ids=("c",))
