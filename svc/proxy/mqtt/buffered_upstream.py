@@ -246,7 +246,7 @@ class BufferedUpstream:
 
     def _abort(self) -> None:
         if self.transport is not None and not self._lost:
-            getattr(self.transport, "break_off", self.transport.abortConnection)()
+            self.transport.abortConnection()
 
 
 class _Factory(Factory):

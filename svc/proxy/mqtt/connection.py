@@ -519,7 +519,7 @@ class MqttConnection(RelayedClient):
 
     def _break_off(self) -> None:
         if not self.gone:
-            getattr(self.transport, "break_off", self.transport.abortConnection)()
+            self.transport.abortConnection()
 
     def _remove_when_both_gone(self) -> None:
         if self in self._registry and self.gone and (self.upstream is None or self.upstream.gone):

@@ -83,7 +83,7 @@ class MqttUpstream:
     def drop(self) -> None:
         """Close at once."""
         if not self.gone and self.transport is not None:
-            getattr(self.transport, "break_off", self.transport.abortConnection)()
+            self.transport.abortConnection()
 
     # The producer of the client's transport.
 
