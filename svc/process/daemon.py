@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from prometheus_client import CollectorRegistry
 from twisted.application.service import IService, MultiService, Service
 from twisted.internet.defer import Deferred, DeferredLock
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.resource import IResource
@@ -125,6 +125,9 @@ class Daemon(Service, Generic[SettingsT]):
             What has changed, for the log.
         """
         raise NotImplementedError
+
+    def announce_end(self, delay: float) -> None:
+        """The end begins; for ``delay`` seconds new work is still taken, and clients are asked to go elsewhere."""
 
     async def finish(self) -> None:
         """Take no new work; return when what was begun has ended, or its time is over."""
@@ -275,13 +278,28 @@ class Daemon(Service, Generic[SettingsT]):
         """Whether the end has begun."""
         return self._health.draining
 
-    def drain(self) -> Deferred[None]:
-        """Take no new work; fires when what was begun has ended, or its time is over."""
+    def drain(self, delay: float = 0.0) -> Deferred[None]:
+        """
+        Take no new work; fires when what was begun has ended, or its time is over.
+
+        Args:
+            delay: seconds in which new work is still taken, and the process is not ready any more.
+        """
         if self._draining is None:
             self._health.drain()
-            self._draining = Deferred.fromCoroutine(self.finish())
+            self._draining = Deferred.fromCoroutine(self._drain(delay if self.serving else 0.0))
             self._draining.addErrback(self._not_ended)
         return when_finished(self._draining)
+
+    async def _drain(self, delay: float) -> None:
+        self.announce_end(delay)
+        if delay:
+            await deferLater(self._reactor, delay)
+        await self.finish()
+
+    def leave(self, end: Callable[[], object]) -> None:
+        """Drain with the configured delay, then call ``end``; the pods of Kubernetes end so, on SIGUSR1."""
+        self.drain(self.settings.drainDelay).addCallback(lambda _none: end())
 
     def stopService(self) -> Deferred[None]:
         """End in order; fires when everything is closed."""
@@ -347,5 +365,5 @@ def daemon_tree(
         observer.describe(daemon.origin)
     daemon.config = options["config"]
     daemon.setServiceParent(root)
-    reactor.callWhenRunning(install_signal_handlers, reactor, daemon.reload)
+    reactor.callWhenRunning(install_signal_handlers, reactor, daemon.reload, daemon.leave)
     return root

@@ -13,6 +13,7 @@ import gc
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from twisted.application.service import Service
@@ -26,15 +27,22 @@ from svc.telemetry.log_writer import LogWriter
 _YOUNG_OBJECTS: Final = 5000
 
 
-def install_signal_handlers(reactor: Any, reload: Callable[[], object] | None = None) -> None:
+def install_signal_handlers(
+    reactor: Any, reload: Callable[[], object], leave: Callable[[Callable[[], object]], object]
+) -> None:
     """
-    Stop on SIGTERM, and reload on SIGHUP where there is something to reload.
+    Stop on SIGTERM, reload on SIGHUP, and on SIGUSR1 call ``leave`` with what stops.
 
     To be called once the reactor runs, which installs its own handlers before.
     """
-    signal.signal(signal.SIGTERM, lambda _number, _frame: reactor.callFromThread(_stop, reactor))
-    if reload is not None:
-        signal.signal(signal.SIGHUP, lambda _number, _frame: reactor.callFromThread(reload))
+    stop = partial(_stop, reactor)
+    handlers: dict[signal.Signals, Callable[[], object]] = {
+        signal.SIGTERM: stop,
+        signal.SIGHUP: reload,
+        signal.SIGUSR1: partial(leave, stop),
+    }
+    for number in handlers:
+        signal.signal(number, lambda given, _frame: reactor.callFromThread(handlers[signal.Signals(given)]))
 
 
 def stop_with_failure(reactor: Any, log_writer: LogWriter) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from svc.process.values import OptionalAddress
-from svc.settings import Settings
+from svc.settings import Duration, Settings
 
 
 class DaemonSettings(Settings):
@@ -14,3 +14,6 @@ class DaemonSettings(Settings):
     probesAddr: OptionalAddress = None
     """`/livez` and `/readyz` alone, which answer with a status and one word: for a kubelet or a load balancer, which
     ask from elsewhere. It may be open to the network."""
+    drainDelay: Duration = 2.0
+    """How long the process goes on accepting after SIGUSR1, while it is not ready and asks clients to connect
+    elsewhere; then it ends as after SIGTERM, which itself does not wait."""

@@ -107,6 +107,8 @@ class ListenerContext:
     port: int = 0
     #: The monotonic time of the last sweep: exact enough for idle times, without a system call for each read.
     tick: float = 0.0
+    #: Set when the listener is to end soon: clients are still accepted, and each response ends its connection.
+    leaving: bool = False
     #: Set when the listener is to end.
     draining: bool = False
 

@@ -102,6 +102,10 @@ class Listener:
         self.context.port = getattr(self._port.getHost(), "port", 0)
         self.context.opened()
 
+    def announce_end(self) -> None:
+        """Ask clients to end their connections with the next response; go on accepting."""
+        self.context.leaving = True
+
     def stop_accepting(self) -> Deferred[None]:
         """Close the port; open connections go on and are asked to end. Fires when the port is closed."""
         self.context.draining = True

@@ -114,6 +114,11 @@ class ListenerGroup:
             except Exception:  # noqa: BLE001 (the others come back whatever happened to this one)
                 emit(self.log, Event.LISTENER_FAILED, failure=Failure(), attributes={"listener": each.name})
 
+    def announce_end(self) -> None:
+        """Go on accepting; each response ends its connection, so that clients look for another proxy."""
+        for listener in self._all():
+            listener.announce_end()
+
     async def stop_accepting(self) -> None:
         """Close all ports for good; open connections go on and are asked to end."""
         self._ending = True

@@ -13,7 +13,7 @@ from svc.errors import SvcError
 from svc.proxy.config import ListenerSettings, ProxySettings
 
 #: Keys that can change while the proxy runs; every other one needs a restart.
-RELOADABLE = frozenset({"listeners", "policy", "workload", "accessLog", "auditLog", "drainTimeout"})
+RELOADABLE = frozenset({"listeners", "policy", "workload", "accessLog", "auditLog", "drainTimeout", "drainDelay"})
 
 
 class RestartNeeded(SvcError):

@@ -231,9 +231,16 @@ class ProxyService(Daemon[ProxySettings]):
 
     # -- The end -----------------------------------------------------------------------------------------------------
 
+    def announce_end(self, delay: float) -> None:
+        """Log it; with a delay, ask clients to connect elsewhere."""
+        attributes: dict[str, float] = {"connections": self.listeners.open_connections}
+        if delay:
+            attributes["delay"] = delay
+            self.listeners.announce_end()
+        emit(self.log, Event.DRAIN_STARTED, attributes=attributes)
+
     async def finish(self) -> None:
         """Accept no new connections; return when nothing is open any more or the drain time is over."""
-        emit(self.log, Event.DRAIN_STARTED, attributes={"connections": self.listeners.open_connections})
         self._health.fails("listeners", "draining", "the listeners take no connections any more")
         await self.listeners.stop_accepting()
         until = self._reactor.seconds() + self.settings.drainTimeout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import urllib.error
 import urllib.request
 
@@ -33,7 +34,7 @@ class ProbeTests(SynchronousTestCase):
     def started(self, daemon: MonitoredDaemon) -> int:
         """Start it with a page of probes at all addresses; return the port."""
         port = free_port()
-        daemon.config["probesAddr"] = f":{port}"
+        daemon.config |= {"probesAddr": f":{port}", "drainDelay": "100ms"}
         self.addCleanup(daemon.stop)
         daemon.start()
         return port
@@ -47,6 +48,12 @@ class ProbeTests(SynchronousTestCase):
         self.assertEqual(404, answer(port, "/drain", "POST")[0])
         self.assertEqual(200, answer(port, "/readyz")[0])
 
+    def leave(self, daemon: MonitoredDaemon) -> None:
+        """SIGUSR1 ends it in order."""
+        daemon.signal(signal.SIGUSR1)
+        self.assertEqual(0, daemon.wait())
+        self.assertEqual(1, len(daemon.records("svc.process.stopped")))
+
     def test_authority_and_proxy(self) -> None:
         """An authority; a proxy, which is not ready any more when it drains, and alive all the time."""
         authority = RunningAuthority(entries=[entry("/ns/shop/sa/api")])
@@ -57,10 +64,14 @@ class ProbeTests(SynchronousTestCase):
         self.assertEqual(202, answer(proxy.admin_port, "/drain", "POST")[0])
         self.assertEqual((503, "unavailable\n"), answer(port, "/readyz"))
         self.assertEqual(200, answer(port, "/livez")[0])
+        self.leave(proxy)
+        self.leave(authority)
 
     def test_broker(self) -> None:
         """A broker."""
-        self.check(self.started(RunningBroker()))
+        broker = RunningBroker()
+        self.check(self.started(broker))
+        self.leave(broker)
 
     def test_taken(self) -> None:
         """A port that is taken ends the start, with the key."""

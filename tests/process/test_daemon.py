@@ -75,6 +75,9 @@ class Watched(Example):
             raise self.failure
         return await super().take(settings)
 
+    def announce_end(self, delay: float) -> None:
+        self.journal.append(f"end in {delay:g} s")
+
     async def finish(self) -> None:
         self.journal.append("finish")
         if self.finished is not None:
@@ -168,7 +171,7 @@ class StartTests(DaemonCase):
         self.assertFalse(self.daemon.serving)
         self.assertEqual([], self.of(Event.PROCESS_STARTED))
         self.stop()
-        self.assertEqual((0, ["open", "finish", "closed"]), (self.fatal, self.daemon.journal))
+        self.assertEqual((0, ["open", "end in 0 s", "finish", "closed"]), (self.fatal, self.daemon.journal))
 
     def test_stop_during_the_start(self) -> None:
         """A stop cancels the start, which is no failure."""
@@ -186,7 +189,7 @@ class StartTests(DaemonCase):
         self.assertEqual(3, len(self.flushLoggedErrors(KeyError)))
         self.stop()
         self.reactor.pump([1.0] * 3)
-        self.assertEqual(["finish", "closed"], self.daemon.journal[4:])
+        self.assertEqual(["end in 0 s", "finish", "closed"], self.daemon.journal[4:])
 
 
 class ReloadTests(DaemonCase):
@@ -231,10 +234,10 @@ class EndTests(DaemonCase):
         self.daemon.finished = finished = Deferred()
         ending = self.daemon.stopService()
         self.assertFalse(self.daemon.serving)
-        self.assertEqual(["open", "finish"], self.daemon.journal)
+        self.assertEqual(["open", "end in 0 s", "finish"], self.daemon.journal)
         finished.callback(None)
         self.successResultOf(ending)
-        self.assertEqual(["open", "finish", "closed"], self.daemon.journal)
+        self.assertEqual(["open", "end in 0 s", "finish", "closed"], self.daemon.journal)
         self.assertEqual(1, len(self.flushLoggedErrors(KeyError)))
         self.assertFalse(self.daemon.servers.running)
 
@@ -247,8 +250,75 @@ class EndTests(DaemonCase):
         finished.callback(None)
         for each in waiting:
             self.successResultOf(each)
-        self.assertEqual(["open", "finish", "closed"], self.daemon.journal)
+        self.assertEqual(["open", "end in 0 s", "finish", "closed"], self.daemon.journal)
         self.flushLoggedErrors(KeyError)
+
+
+class LeaveTests(DaemonCase):
+    """The end with a delay, as on SIGUSR1."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.ended = 0
+
+    def leave(self) -> None:
+        def end() -> None:
+            self.ended += 1
+
+        self.daemon.leave(end)
+
+    def test_delay(self) -> None:
+        """It is not ready at once, takes new work for the configured time, and ends when what was begun has ended."""
+        self.start()
+        self.daemon.finished = finished = Deferred()
+        self.leave()
+        self.assertTrue(self.daemon.draining)
+        self.assertEqual(["open", "end in 2 s"], self.daemon.journal)
+        self.reactor.advance(1.999)
+        self.assertNotIn("finish", self.daemon.journal)
+        self.reactor.advance(0.001)
+        self.assertIn("finish", self.daemon.journal)
+        self.assertEqual(0, self.ended)
+        finished.callback(None)
+        self.assertEqual(1, self.ended)
+        self.flushLoggedErrors(KeyError)
+
+    def test_stop_during_the_delay(self) -> None:
+        """A kubelet sends SIGTERM as soon as the signal was sent: the delay is not shorter for that."""
+        self.start()
+        self.leave()
+        ending = self.daemon.stopService()
+        self.reactor.advance(1.999)
+        self.assertNoResult(ending)
+        self.assertNotIn("finish", self.daemon.journal)
+        self.reactor.advance(0.001)
+        self.successResultOf(ending)
+        self.assertEqual(1, self.ended)
+        self.flushLoggedErrors(KeyError)
+
+    def test_end_that_has_begun(self) -> None:
+        """An end without delay gets none from a signal that comes later."""
+        self.start()
+        self.daemon.finished = finished = Deferred()
+        self.daemon.drain()
+        self.leave()
+        self.assertEqual(["open", "end in 0 s", "finish"], self.daemon.journal)
+        finished.callback(None)
+        self.assertEqual(1, self.ended)
+
+    def test_during_the_start(self) -> None:
+        """Before everything is open there is nobody to wait for."""
+        self.daemon.opened = Deferred()
+        self.daemon.startService()
+        self.leave()
+        self.assertEqual((1, ["open", "end in 0 s", "finish"]), (self.ended, self.daemon.journal))
+
+    def test_no_delay(self) -> None:
+        """The delay may be 0."""
+        self.daemon.settings = SETTINGS.model_copy(update={"drainDelay": 0.0})
+        self.start()
+        self.leave()
+        self.assertEqual((1, ["open", "end in 0 s", "finish"]), (self.ended, self.daemon.journal))
 
 
 class NotifyTests(DaemonCase):

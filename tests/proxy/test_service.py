@@ -46,7 +46,7 @@ from svc.testing.workload import MemorySource
 from svc.workload.errors import PqIssuerError, WorkloadApiLost
 from svc.workload.source import WorkloadSource
 from tests.proxy.parts import LogTestCase, Ports, RecordingListenerFactory, settings_of
-from tests.proxy.rig import AUTHORITY, BASE, OWN
+from tests.proxy.rig import AUTHORITY, BASE, OWN, Wire
 from tests.proxy.test_credential_rotation import PQ
 from tests.proxy.test_notarizer import GENERATION
 
@@ -603,6 +603,45 @@ class DrainTests(ServiceTestCase):
         self.lose(self.client)
         self.clock.advance(0.05)
         self.successResultOf(draining)
+
+    def answer(self, client: ClientConnection, wire: Wire) -> bytes:
+        """Send a request and have the application answer it."""
+        client.dataReceived(GET)
+        self.made.rigs["web"].respond(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        return wire.take()
+
+    def test_with_a_delay(self) -> None:
+        """For so long clients are accepted, and every response asks them to connect elsewhere; then the port closes."""
+        self.assertNotIn(b"Connection: close", self.answer(self.client, self.wire))
+        draining = self.proxy.drain(2.0)
+        self.assertFalse(self.health.ready)
+        self.assertEqual(self.only(Event.DRAIN_STARTED).attributes, {"connections": 1, "delay": 2.0})
+        # At once, not with the next sweep; and on each connection with its own next response.
+        self.assertIn(b"Connection: close", self.answer(self.client, self.wire))
+        self.assertTrue(self.wire.disconnecting)
+        late, wire = self.made.connect("web")
+        idle, idle_wire = self.made.connect("web")
+        self.clock.pump([0.5] * 3)
+        self.assertIn(b"Connection: close", self.answer(late, wire))
+        self.assertFalse(idle_wire.disconnecting)
+        self.clock.advance(0.499)
+        self.assertNotIn("close web", self.journal)
+        self.clock.advance(0.001)
+        self.assertEqual(self.journal[-1], "close web")
+        for client in (self.client, late):
+            self.lose(client)
+        self.clock.advance(0.05)
+        self.assertTrue(idle_wire.disconnecting)
+        self.lose(idle)
+        self.clock.advance(0.05)
+        self.successResultOf(draining)
+        self.assertEqual(self.only(Event.DRAIN_FINISHED).attributes["connections_cut"], 0)
+
+    def test_own_answers_with_a_delay(self) -> None:
+        """Answers of the proxy itself ask for the same."""
+        self.proxy.drain(2.0)
+        self.client.dataReceived(b"GET /.well-known/svc-notary/v1/absent HTTP/1.1\r\nHost: api\r\n\r\n")
+        self.assertIn(b"Connection: close", self.wire.take())
 
     def test_cut_after_the_time(self) -> None:
         """What is not over within the drain timeout is cut and logged."""

@@ -132,8 +132,7 @@ class ClientConnection:
         self._closing_until: float | None = None
         self._unsent = 0
         self.gone = False
-        #: Whether the next response ends the connection.
-        self.must_close = False
+        self._asked_to_end = False
         #: When an upgraded connection under a former SVID of this proxy is closed; None unless it is to end.
         self._drain_until: float | None = None
 
@@ -308,7 +307,9 @@ class ClientConnection:
             self._upgraded = exchange
             self._start_tunnel(tunnelled)
         elif exchange.close or not (exchange.request_ended or self._skip_request()):
-            self.close("timeout" if exchange.timed_out else self._drain_cause or "served")
+            self.close(
+                "timeout" if exchange.timed_out else self._drain_cause or ("drain" if context.leaving else "served")
+            )
         else:
             if self._idle_in is context.evictions.unpermitted and self._share is not None and self.caller.permitted:
                 self._idle_in = self._share.idle
@@ -511,6 +512,11 @@ class ClientConnection:
             getattr(transport, "close_without_reply", transport.loseConnection)()
 
     @property
+    def must_close(self) -> bool:
+        """Whether the next response ends the connection."""
+        return self._asked_to_end or self.context.leaving
+
+    @property
     def idle(self) -> bool:
         """Whether no request is in progress."""
         return self._exchange is None and self._tunnel is None and not self._queue
@@ -556,10 +562,10 @@ class ClientConnection:
 
     def _end_if_expired(self, wall: datetime) -> bool:
         """End the connection with the credentials of either side; ask clients to reconnect some time before."""
-        self.must_close = self._drain_cause is not None
+        self._asked_to_end = self._drain_cause is not None
         credentials, evidence = self.caller.credentials, self.caller.evidence
         if credentials is not None and wall >= credentials.renew_connections_at:
-            self.must_close = True
+            self._asked_to_end = True
             if wall >= credentials.close_at:
                 self.end_now(ExchangeOutcome.CREDENTIALS_EXPIRED, "credentials_expired")
                 return True
@@ -612,7 +618,7 @@ class ClientConnection:
             evidence = self.caller.evidence
             if evidence is not None and context.apply_rotation(evidence) and self._drain_until is None:
                 self._drain_until = context.seconds() + context.drain_seconds()
-                self.must_close = True
+                self._asked_to_end = True
         except FormerSvidRefused as error:
             self._report_denial(error)
             self.cut("rotation")
