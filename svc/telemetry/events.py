@@ -218,6 +218,20 @@ class Event(Enum):
         "failure",
         "an acknowledged message was not forwarded",
     )
+    BUFFER_DEAD_LETTER = (
+        "svc.proxy.buffer.dead_letter",
+        _AUDIT,
+        _WARN,
+        "failure",
+        "an acknowledged message is not accepted and is kept",
+    )
+    BUFFER_DEAD_LETTERS_FULL = (
+        "svc.proxy.buffer.dead_letters_full",
+        _OPERATIONAL,
+        _ERROR,
+        "failure",
+        "a message that is not accepted holds back others, for want of room",
+    )
     BUFFER_SESSION_LOST = (
         "svc.proxy.buffer.session_lost",
         _OPERATIONAL,

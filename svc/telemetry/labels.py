@@ -100,6 +100,9 @@ ARTIFACTS: Final = (
     ("probe", "refused"),
 )
 
+#: Why a message is a dead letter of the buffer of MQTT messages.
+DEAD_LETTERS: Final = ("rejected", "too_large", "age")
+
 #: The methods of RFC 9110, section 9, and PATCH (RFC 5789), without CONNECT, which is refused before it is a request.
 HTTP_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PATCH"))
 

@@ -21,6 +21,7 @@ from svc.telemetry.labels import (
     CAUSES,
     CONNACK_REASONS,
     DB_ERRORS,
+    DEAD_LETTERS,
     DENIALS,
     FOREIGN_CAUSES,
     HANDSHAKE_REASONS,
@@ -87,6 +88,8 @@ class MqttMetrics:
         reconnected: connections to the broker of sessions that had one before.
         not_reconnected: attempts at those that failed.
         artifacts: statements and receipts for the broker, by kind and result.
+        dead_letters: messages that the broker will not accept, by cause.
+        dead_letters_kept: those that are kept now.
     """
 
     def __init__(self, families: _MqttFamilies) -> None:
@@ -100,6 +103,10 @@ class MqttMetrics:
         self.artifacts: Final[dict[tuple[str, str], UnlockedCount]] = {
             pair: families.artifacts.labels(*pair) for pair in ARTIFACTS
         }
+        self.dead_letters: Final[dict[str, UnlockedCount]] = {
+            cause: families.dead_letters.labels(cause) for cause in DEAD_LETTERS
+        }
+        self.dead_letters_kept: Final = families.dead_letters_kept
         self._rejected = {reason: families.rejected.labels(reason) for reason in CONNACK_REASONS}
 
     def connack_rejected(self, reason: str) -> None:
@@ -453,6 +460,17 @@ class _MqttFamilies:
             "svc_proxy_mqtt_artifacts",
             "Statements and receipts for the upstream broker, by what became of them.",
             ("kind", "result"),
+            registry=registry,
+        )
+        self.dead_letters: Final = UnlockedCounter(
+            "svc_proxy_mqtt_dead_letters",
+            "Acknowledged messages that the broker will not accept, by cause.",
+            ("cause",),
+            registry=registry,
+        )
+        self.dead_letters_kept: Final = Gauge(
+            "svc_proxy_mqtt_dead_letters_kept",
+            "Acknowledged messages that the broker will not accept and that are kept.",
             registry=registry,
         )
 

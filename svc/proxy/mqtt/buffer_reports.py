@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.errors import SvcError, printable
-from svc.proxy.mqtt.buffer.records import SessionKey
+from svc.proxy.mqtt.buffer.records import RejectionCause, SessionKey
 from svc.proxy.mqtt.forwarding import AckSource, DropCause, RefusalCause
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -23,6 +23,8 @@ CONDITION: Final = "mqttBuffer"
 #: Seconds in which one event of a session is logged once for each reason, and how many are tracked.
 LOG_INTERVAL: Final = 60.0
 MAX_LOGGED: Final = 1024
+#: Characters of a topic in a log record.
+MAX_TOPIC: Final = 256
 
 
 class BufferReports:
@@ -46,9 +48,10 @@ class BufferReports:
         self._refused = self._closing = False
         health.add_optional(CONDITION)
 
-    def opened(self, sessions: int, messages: int) -> None:
+    def opened(self, sessions: int, messages: int, dead_letters: int) -> None:
         """The buffer is open, with what a former process left."""
         self.metrics.queued.inc(messages)
+        self.metrics.dead_letters_kept.set(dead_letters)
         attributes: dict[str, Value] = {"sessions": sessions, "messages": messages, "path": self.path}
         emit(self.log, Event.BUFFER_OPENED, attributes=attributes)
 
@@ -67,8 +70,8 @@ class BufferReports:
     def log_limited(
         self, event: Event, key: SessionKey, reason: str | None = None, detail: str | None = None, **more: Value
     ) -> None:
-        """Log an event of a session."""
-        omitted = self._limiter.admit((event, key, reason), self._clock.seconds())
+        """Log an event of a session, and of a topic where there is one."""
+        omitted = self._limiter.admit((event, key, reason, more.get("topic")), self._clock.seconds())
         if omitted is not None:
             attributes: dict[str, Value] = {"listener": key.listener, "client_id": printable(key.client_id, 64), **more}
             attributes["repeated"] = omitted or None
@@ -174,6 +177,19 @@ class SessionReports:
         """Log a message that is not forwarded."""
         name = ReasonCode(code).name.lower() if code else None
         self._reports.log_limited(Event.BUFFER_MESSAGE_DROPPED, self._key, cause, code=name)
+
+    def dead_letter(self, topic: str, cause: RejectionCause, code: int) -> None:
+        """Count and log a message that is kept for an operator."""
+        self._metrics.dead_letters[cause].inc()
+        self._metrics.dead_letters_kept.inc()
+        name = ReasonCode(code).name.lower() if code else None
+        self._reports.log_limited(
+            Event.BUFFER_DEAD_LETTER, self._key, cause, topic=printable(topic, MAX_TOPIC), code=name
+        )
+
+    def dead_letters_full(self, topic: str) -> None:
+        """Log that a message holds back others."""
+        self._reports.log_limited(Event.BUFFER_DEAD_LETTERS_FULL, self._key, topic=printable(topic, MAX_TOPIC))
 
     def held(self, code: int) -> None:
         """Log that a message is kept, and those behind it with it."""

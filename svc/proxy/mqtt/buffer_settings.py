@@ -32,7 +32,13 @@ class BufferSettings(Settings):
     sessionMessages: int = Field(default=_DEFAULTS.session_messages, ge=1, le=100_000_000)
     """How many these are."""
     sessionAge: Annotated[Duration, Field(ge=1.0, le=36500 * 86400.0)] = _DEFAULTS.session_age
-    """How long the oldest message of a session may have waited while new ones are accepted; none is removed for it."""
+    """How long the oldest message of a session may have waited while new ones are accepted, and how long one that the
+    broker refuses for now holds back those behind it; then it is a dead letter. None is removed for its age alone."""
+    deadLetters: int = Field(default=_DEFAULTS.dead_letters, ge=1, le=1_000_000)
+    """Acknowledged messages that the broker will not accept and that are kept, see `svc mqtt dead-letters`. Beyond it
+    such a message stays where it is, and holds back those of its session."""
+    deadLetterBytes: Annotated[Size, Field(ge=64 * 1024, le=2**44)] = _DEFAULTS.dead_letter_octets
+    """How many octets these are, beside `totalBytes`; one is kept whatever its size."""
     whenFull: Literal["refuse", "newest"] = "refuse"
     """What becomes of a message that is refused and whose client cannot be given a reason code (MQTT 3.1.1): `refuse`
     closes the client, which sends it again; `newest` drops it without an acknowledgement. MQTT 5.0 has 0x97."""
@@ -54,4 +60,6 @@ class BufferSettings(Settings):
             session_octets=self.sessionBytes,
             session_messages=self.sessionMessages,
             session_age=self.sessionAge,
+            dead_letters=self.deadLetters,
+            dead_letter_octets=self.deadLetterBytes,
         )

@@ -101,7 +101,7 @@ class StoreAndForward:
         loaded = await self.buffer.open()
         for each in loaded:
             self._add(each)
-        self.reports.opened(len(loaded), sum(each.messages for each in loaded))
+        self.reports.opened(len(loaded), sum(each.messages for each in loaded), len(self.buffer.dead_letters))
 
     async def close(self) -> None:
         """Leave all brokers, and close the buffer; raises JournalStuck."""

@@ -26,11 +26,12 @@ from svc.proxy.mqtt.buffer.records import (
     LoadedSession,
     MessageState,
     ReceivedId,
+    RejectionCause,
     message_digest,
 )
 from svc.proxy.mqtt.buffer.store import PAGE_OCTETS
 from svc.proxy.mqtt.interfaces import RecordDemand
-from svc.proxy.mqtt.refusals import Refusal, closed_for_message, refusal
+from svc.proxy.mqtt.refusals import OF_MESSAGES, Refusal, closed_for_message, refusal
 from svc.proxy.mqtt.window import Flight, RelayedRequest, UpstreamWindow
 from svc.wire.mqtt import (
     NO_PROPERTIES,
@@ -53,7 +54,6 @@ from svc.wire.mqtt import (
     Version,
     encode,
 )
-from svc.wire.mqtt.codes import REASONS
 
 AckSource = Literal["middleware", "upstream"]
 #: Why a message was not accepted.
@@ -180,6 +180,12 @@ class ForwarderStore(Protocol):
 
     def remove(self, message: BufferedMessage) -> None: ...
 
+    def has_room(self, message: BufferedMessage) -> bool: ...
+
+    def dead_letter(
+        self, session: BufferedSession, message: BufferedMessage, cause: RejectionCause, code: int, now: float
+    ) -> None: ...
+
     def received(self, session: BufferedSession, packet_id: int, received: ReceivedId) -> None: ...
 
     def released(self, session: BufferedSession, packet_id: int) -> None: ...
@@ -256,6 +262,12 @@ class ForwarderObserver(Protocol):
 
     def dropped(self, cause: DropCause, code: int) -> None:
         """A message was accepted and will not be forwarded; ``code`` is the broker's, 0 where it has none."""
+
+    def dead_letter(self, topic: str, cause: RejectionCause, code: int) -> None:
+        """The broker will not accept an acknowledged message, which is kept for an operator; ``code`` as above."""
+
+    def dead_letters_full(self, topic: str) -> None:
+        """There is no room for such a message, which holds back those behind it."""
 
     def held(self, code: int) -> None:
         """The broker does not accept a message for now; it is sent again after a pause, and what follows it waits."""
@@ -1079,11 +1091,8 @@ class Forwarder:
             message, packet = flight.message, self._publish_packet(flight)
             limit = self._capabilities.maximum_packet_size
             if limit is not None and len(encode(packet, Version.V5, "client")) > limit:
-                self._window.answered(message.upstream_id)
-                self._observer.dropped("too_large", ReasonCode.PACKET_TOO_LARGE)
-                if message.qos:
-                    self._finish(message)
-                    self._answered(message, ReasonCode.QUOTA_EXCEEDED, "middleware")
+                if not self._reject(flight, "too_large", ReasonCode.PACKET_TOO_LARGE):
+                    self._hold(flight, ReasonCode.PACKET_TOO_LARGE)
                 continue
             flight.sent, flight.qos = True, packet.qos
             self._links.send_upstream(packet)
@@ -1162,11 +1171,19 @@ class Forwarder:
     def _refused(self, flight: Flight, code: int) -> None:
         """The broker refused a message: one that the client was promised is kept, as long as that may help."""
         message, kind = flight.message, refusal(code)
-        if message.relayed or kind is Refusal.LASTS or self._overdue(message):
-            self._reject(flight, code)
-        elif self._window.refused(flight, renumber=kind is Refusal.RENUMBERED):
-            if kind is Refusal.RENUMBERED:
-                self._store.changed(message)
+        cause: RejectionCause | None = None
+        if message.relayed or kind is Refusal.LASTS:
+            cause = "rejected"
+        elif self._overdue(message):
+            cause = "age"
+        if cause is None or not self._reject(flight, cause, code):
+            self._hold(flight, code, renumber=kind is Refusal.RENUMBERED)
+
+    def _hold(self, flight: Flight, code: int, *, renumber: bool = False) -> None:
+        """Keep a message at its place, unless it is there already."""
+        if self._window.refused(flight, renumber=renumber):
+            if renumber:
+                self._store.changed(flight.message)
             self._pause(code)
 
     def _overdue(self, message: BufferedMessage) -> bool:
@@ -1176,12 +1193,28 @@ class Forwarder:
             self._store.changed(message)
         return self._now.wall - message.refused >= self._store.limits.session_age
 
-    def _reject(self, flight: Flight, code: int) -> None:
+    def _reject(self, flight: Flight, cause: RejectionCause, code: int) -> bool:
+        """
+        End a message that will not be accepted: the client that waits for the answer learns it, or an operator decides.
+
+        Returns whether that was possible: what was acknowledged is kept in a table that has an end.
+        """
         message = flight.message
+        promised = message.qos > 0 and not message.relayed
+        if promised and not self._store.has_room(message):
+            self._observer.dead_letters_full(message.topic)
+            return False
         self._window.answered(message.upstream_id)
-        self._finish(message)
-        self._observer.dropped("rejected", code)
-        self._answered(message, code if code in REASONS[PacketType.PUBACK] else ReasonCode.UNSPECIFIED_ERROR)
+        if promised:
+            self._store.dead_letter(self.session, message, cause, code, self._now.wall)
+            self._observer.dead_letter(message.topic, cause, code)
+        else:
+            self._observer.dropped("too_large" if cause == "too_large" else "rejected", code)
+        if message.qos:
+            self._finish(message)
+            told = code if code in OF_MESSAGES else ReasonCode.QUOTA_EXCEEDED
+            self._answered(message, told, "middleware" if cause == "too_large" else "upstream")
+        return True
 
     def _pause(self, code: int) -> None:
         """Send nothing until the pause is over; further refusals until then are the same one."""
@@ -1204,7 +1237,7 @@ class Forwarder:
         """The broker closes the connection for a message; where it may be one of several, they follow singly."""
         unanswered = self._window.unanswered
         if len(unanswered) == 1:
-            self._reject(unanswered[0], code)
+            self._reject(unanswered[0], "rejected", code)
         else:
             self._refusals = max(1, self._refusals)
 
@@ -1212,7 +1245,7 @@ class Forwarder:
         """The connection ended; MQTT 3.1.1 refuses the first message without an answer only so."""
         for flight in self._window.unanswered[:1]:
             if self._overdue(flight.message):
-                self._reject(flight, ReasonCode.UNSPECIFIED_ERROR)
+                self._reject(flight, "age", 0)
 
     def _answered(self, message: BufferedMessage, code: int, source: AckSource = "upstream") -> None:
         """Pass on the answer to a message that the client did not see acknowledged."""

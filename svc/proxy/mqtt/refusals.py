@@ -20,7 +20,7 @@ class Refusal(Enum):
 
 
 #: The codes of PUBACK and PUBREC (MQTT 5.0, sections 3.4.2.1 and 3.5.2.1).
-_OF_MESSAGES: Final = {
+OF_MESSAGES: Final[dict[int, Refusal]] = {
     ReasonCode.UNSPECIFIED_ERROR: Refusal.PASSES,
     ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: Refusal.PASSES,
     ReasonCode.QUOTA_EXCEEDED: Refusal.PASSES,
@@ -43,7 +43,7 @@ _OF_CONNECTIONS: Final = frozenset(
 
 def refusal(code: int) -> Refusal | None:
     """What a reason code of PUBACK or PUBREC means; None is success."""
-    return None if code < ReasonCode.UNSPECIFIED_ERROR else _OF_MESSAGES[ReasonCode(code)]
+    return None if code < ReasonCode.UNSPECIFIED_ERROR else OF_MESSAGES[code]
 
 
 def closed_for_message(code: int) -> bool:

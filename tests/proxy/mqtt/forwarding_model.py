@@ -49,6 +49,10 @@ class ModelStore:
         self.sessions: dict[int, BufferedSession] = {}
         self.messages: dict[int, tuple[int, BufferedMessage]] = {}
         self.received_ids: dict[tuple[int, int], ReceivedId] = {}
+        #: Dead letters and their causes, by payload; how many there may be, and how many there will be.
+        self.dead_letters: dict[bytes, tuple[str, int]] = {}
+        self.letters = 1000
+        self._letters = 0
         #: When each payload was first durable.
         self.order: dict[bytes, int] = {}
         # Operations and calls of the group that grows, and of the one that is written.
@@ -101,6 +105,15 @@ class ModelStore:
     def remove(self, message: BufferedMessage) -> None:
         self.octets -= message.size
         self._record(lambda: self.messages.pop(message.number) and None)
+
+    def has_room(self, message: BufferedMessage) -> bool:
+        return self._letters < self.letters
+
+    def dead_letter(
+        self, session: BufferedSession, message: BufferedMessage, cause: str, code: int, now: float
+    ) -> None:
+        self._letters += 1
+        self._record(lambda: self.dead_letters.__setitem__(message.payload, (cause, code)))
 
     def received(self, session: BufferedSession, packet_id: int, received: ReceivedId) -> None:
         kept = copy.copy(received)
@@ -157,6 +170,7 @@ class ModelStore:
             last = own[-1].number if own else 0
             loaded.append(LoadedSession(copy.copy(session), ids, len(own), sizes, oldest, last))
         self.octets = sum(each.octets for each in loaded)
+        self._letters = len(self.dead_letters)
         return loaded
 
     def _record(self, call: Callable[[], None]) -> None:
@@ -387,6 +401,12 @@ class Notes:
 
     def dropped(self, cause: str, code: int) -> None:
         self.events.append(("dropped", cause, code))
+
+    def dead_letter(self, topic: str, cause: str, code: int) -> None:
+        self.events.append(("dead letter", topic, cause, code))
+
+    def dead_letters_full(self, topic: str) -> None:
+        self.events.append(("dead letters full", topic))
 
     def held(self, code: int) -> None:
         self.events.append(("held", code))

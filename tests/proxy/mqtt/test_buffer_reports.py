@@ -19,7 +19,7 @@ from tests.proxy.parts import LogTestCase
 
 PATH = "/var/lib/svc/buffer.db"
 KEY = SessionKey("iot", "meter-1", "spiffe://prod.example/meter")
-UNREADABLE = MessageBufferError("mqtt_buffer_unreadable", database="buffer", path=PATH, client="meter-1", detail="x")
+UNREADABLE = MessageBufferError("mqtt_buffer_unreadable", database="buffer", path=PATH, what="meter-1", detail="x")
 
 
 class BufferReportsTests(LogTestCase):
@@ -41,7 +41,7 @@ class BufferReportsTests(LogTestCase):
 
     def test_life(self) -> None:
         """The buffer is opened with what a former process left, and closed."""
-        self.reports.opened(2, 7)
+        self.reports.opened(2, 7, 0)
         self.assertEqual({"sessions": 2, "messages": 7, "path": PATH}, self.attributes(Event.BUFFER_OPENED))
         self.assertEqual(7, self.value("buffer_messages_queued"))
         self.reports.listener_gone("former", 3)
@@ -127,6 +127,24 @@ class BufferReportsTests(LogTestCase):
         self.session.held(ReasonCode.QUOTA_EXCEEDED)
         reasons = [each.fields["detail_reason"] for each in self.of(Event.FORWARDING_FAILED)]
         self.assertEqual(["upstream_refused", UNREADABLE.reason, "credentials_missing", "message_refused"], reasons)
+
+    def test_dead_letters(self) -> None:
+        """They are counted by cause, and logged with client and topic once a minute for each."""
+        self.reports.opened(0, 0, 3)
+        for topic in ("a", "b", "a"):
+            self.session.dead_letter(topic, "rejected", ReasonCode.NOT_AUTHORIZED)
+        self.session.dead_letter("a", "age", 0)
+        counted = [self.value("dead_letters_total", cause=each) for each in ("rejected", "age", "too_large")]
+        self.assertEqual([3, 1, 0], counted)
+        self.assertEqual(7, self.value("dead_letters_kept"))
+        logged = [each.attributes for each in self.of(Event.BUFFER_DEAD_LETTER)]
+        self.assertEqual(
+            [("meter-1", "a"), ("meter-1", "b"), ("meter-1", "a")],
+            [(each["client_id"], each["topic"]) for each in logged],
+        )
+        self.assertEqual(["not_authorized", "not_authorized", None], [each.get("code") for each in logged])
+        self.session.dead_letters_full("a")
+        self.assertEqual("a", self.attributes(Event.BUFFER_DEAD_LETTERS_FULL)["topic"])
 
     def test_messages(self) -> None:
         """What is not accepted, dropped or sent again is logged once a minute for each client and reason."""

@@ -154,15 +154,58 @@ class AcknowledgementTests(ForwardingCase):
             self.assertEqual(([(b"1", qos)], {}), (world.broker.delivered, world.client.unacked))
 
     def test_rejected_after_it_was_acknowledged(self) -> None:
-        """A message that the broker refuses is dropped and reported; its acknowledgement stays."""
+        """A message whose refusal lasts is a dead letter, durably when it is no message any more, and reported."""
         for qos in (1, 2):
             world = self.opened()
             world.broker.rejects = {b"1"}
             world.publish(b"1", qos)
+            world.publish(b"2", qos)
             world.settle()
-            self.assertEqual({b"1"}, world.client.acknowledged)
-            self.assertIn(("dropped", "rejected", ReasonCode.NOT_AUTHORIZED), world.notes.events)
-            self.assertEqual({}, world.store.messages)
+            self.assertEqual({b"1", b"2"}, world.client.acknowledged)
+            self.assertIn(("dead letter", "t", "rejected", ReasonCode.NOT_AUTHORIZED), world.notes.events)
+            self.assertEqual({b"1": ("rejected", ReasonCode.NOT_AUTHORIZED)}, world.store.dead_letters)
+            self.assertEqual((0, {}, 0), (world.notes.in_buffer, world.store.messages, world.store.octets))
+            self.assertEqual([(b"2", qos)], world.broker.delivered)
+
+    def test_no_room_for_dead_letters(self) -> None:
+        """Without room for it, a message whose refusal lasts stays at its place, and is tried again until there is."""
+        for qos in (1, 2):
+            world = self.opened()
+            world.store.letters = 1
+            world.broker.rejects = {b"1", b"2"}
+            for number in (1, 2, 3):
+                world.publish(b"%d" % number, qos)
+                world.settle()
+            self.assertEqual(({b"1"}, 2), (set(world.store.dead_letters), len(world.store.messages)))
+            self.assertIn(("dead letters full", "t"), world.notes.events)
+            self.assertIn(("held", ReasonCode.NOT_AUTHORIZED), world.notes.events)
+            self.assertEqual([], world.broker.delivered)
+            world.store.letters = 2
+            world.pass_time(10)
+            world.settle()
+            self.assertEqual({b"1", b"2"}, set(world.store.dead_letters))
+            self.assertEqual([(b"3", qos)], world.broker.delivered)
+
+    def test_too_large_without_room(self) -> None:
+        """A message that is larger than the broker accepts waits for room, too; one with QoS 0 is dropped."""
+        world = self.away()
+        world.store.letters = 0
+        for qos in (0, 1):
+            world.publish(b"x" * 100, qos)
+        world.publish(b"small", 1)
+        world.pass_time(5)
+        assert world.wanted is not None and world.forwarder is not None
+        connack = world.broker.open(world.wanted)
+        world.wanted = None
+        world.forwarder.upstream_connected(replace(connack, properties=Properties(maximum_packet_size=60)), world.now)
+        world.settle()
+        self.assertEqual((2, []), (len(world.store.messages), world.broker.delivered))
+        self.assertIn(("dropped", "too_large", ReasonCode.PACKET_TOO_LARGE), world.notes.events)
+        world.store.letters = 1
+        world.pass_time(10)
+        world.settle()
+        self.assertEqual({b"x" * 100: ("too_large", ReasonCode.PACKET_TOO_LARGE)}, world.store.dead_letters)
+        self.assertEqual([(b"small", 1)], world.broker.delivered)
 
 
 class RefusalTests(ForwardingCase):
@@ -496,7 +539,7 @@ class SendingTests(ForwardingCase):
             [packet] = world.to_broker
             assert isinstance(packet, Publish)
             self.assertEqual((b"1", expected, False), (packet.payload, packet.qos, packet.retain))
-            self.assertIn(("dropped", "too_large", ReasonCode.PACKET_TOO_LARGE), world.notes.events)
+            self.assertIn(("dead letter", "t", "too_large", ReasonCode.PACKET_TOO_LARGE), world.notes.events)
             world.settle()
             self.assertEqual({}, world.store.messages)
 
@@ -698,7 +741,7 @@ class HeldTests(ForwardingCase):
             world.settle()
             world.pass_time(1)
             world.settle()
-            self.assertEqual(1, world.notes.events.count(("dropped", "rejected", QUOTA)))
+            self.assertEqual({b"0": ("age", QUOTA)}, world.store.dead_letters)
             self.assertEqual([(b"1", 1)], world.broker.delivered)
 
     def test_age_without_a_broker(self) -> None:
@@ -739,8 +782,8 @@ class HeldTests(ForwardingCase):
         self.assertEqual(2, len(world.store.messages))
         self.assertEqual([b"1"], [payload for payload, _packet_id, _dup in self.sent(world)])
         self.closes(world)
-        self.assertIn(("dropped", "rejected", ReasonCode.PACKET_TOO_LARGE), world.notes.events)
         world.settle()
+        self.assertEqual({b"1": ("rejected", ReasonCode.PACKET_TOO_LARGE)}, world.store.dead_letters)
         self.assertEqual([b"0", b"2"], [payload for payload, _qos in world.broker.delivered])
 
     def closes(self, world: World) -> None:
@@ -769,6 +812,7 @@ class HeldTests(ForwardingCase):
                 world.store.commit()
             self.assertEqual(1, len(world.store.messages))
             world.settle()
+            self.assertEqual({b"0": ("age", 0)}, world.store.dead_letters)
             self.assertEqual([(b"1", qos)], world.broker.delivered)
 
 

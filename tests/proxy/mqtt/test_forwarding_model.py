@@ -52,15 +52,24 @@ class ForwardingMachine(RuleBasedStateMachine):
         random=st.sampled_from((0.0, 0.5, 1.0)),
         lowest=st.booleans(),
         window=st.sampled_from((1, 3, 100)),
+        letters=st.sampled_from((0, 1, 1000)),
     )
     def begin(
-        self, version: Version, receive_maximum: int, page: int, random: float, lowest: bool, window: int
+        self,
+        version: Version,
+        receive_maximum: int,
+        page: int,
+        random: float,
+        lowest: bool,
+        window: int,
+        letters: int,
     ) -> None:
         """A client connects for the first time; it may exceed the ``window`` that it has."""
         # About three messages.
         self.world = World(version, memory=400, receive_maximum=window)
         self.world.broker.receive_maximum, self.world.page_size, self.world.random = receive_maximum, page, random
         self.world.client.lowest_id = lowest
+        self.world.store.letters = letters
         self.number = 0
         self.session_lost = False
         self.qos: dict[bytes, int] = {}
@@ -243,7 +252,7 @@ class ForwardingMachine(RuleBasedStateMachine):
             return
         world = self.world
         world.store.accepting, world.notary.admits, world.denies = True, Admission.ADMITTED, False
-        world.broker.busy = 0
+        world.broker.busy, world.store.letters = 0, 1000
         for _attempt in range(3):
             if not world.client.connected:
                 world.connect()
@@ -251,7 +260,9 @@ class ForwardingMachine(RuleBasedStateMachine):
             world.settle()
         assert not world.client.unacked, world.client.unacked
         delivered = [payload for payload, _qos in world.broker.delivered]
-        missing = world.client.acknowledged - set(delivered) - world.broker.rejects
+        # With MQTT 3.1.1 the broker acknowledges what it rejects.
+        forgotten = world.broker.rejects if world.client.version is Version.V311 else set()
+        missing = world.client.acknowledged - set(delivered) - set(world.store.dead_letters) - forgotten
         assert not missing, missing
         assert not world.store.messages, world.store.messages
         first = list(dict.fromkeys(each for each in delivered if self.qos[each] and each in world.store.order))

@@ -15,8 +15,8 @@ class MessageBufferError(JournalError):
             "add the file of that key to mqttBuffer.keys; nothing was changed",
         ),
         "mqtt_buffer_unreadable": Reason(
-            "what {database} {path} has for the client {client} cannot be read: {detail}",
-            "nothing is forwarded for this client and nothing of it is removed; a restart checks the whole database",
+            "what {database} {path} has for {what} cannot be read: {detail}",
+            "nothing of it is forwarded or removed; a restart checks the whole database",
         ),
     }
 

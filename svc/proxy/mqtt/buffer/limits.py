@@ -19,8 +19,10 @@ class BufferLimits:
         sessions: that are remembered.
         session_octets: of the messages of one session.
         session_messages: of one session.
-        session_age: seconds that the oldest message of a session may have waited while new ones are accepted. None is
-            removed for its age.
+        session_age: seconds that the oldest message of a session may have waited while new ones are accepted, and that
+            one which the broker refuses holds back the others.
+        dead_letters: messages that the broker will not accept, which are kept for an operator.
+        dead_letter_octets: of these.
     """
 
     octets: int = 1024 * 1024 * 1024
@@ -28,3 +30,5 @@ class BufferLimits:
     session_octets: int = 64 * 1024 * 1024
     session_messages: int = 100_000
     session_age: float = 7 * 86400.0
+    dead_letters: int = 10_000
+    dead_letter_octets: int = 64 * 1024 * 1024

@@ -9,10 +9,13 @@ from svc.proxy.mqtt.buffer.errors import MessageBufferError
 from svc.proxy.mqtt.buffer.keys import BufferKeys, ContentUnreadable
 from svc.proxy.mqtt.buffer.records import (
     BufferedMessage,
+    DeadLetter,
     LoadedSession,
     ReceivedId,
     SessionKey,
+    dead_letter_row,
     message_row,
+    read_dead_letter,
     read_message,
     read_session,
     received_row,
@@ -21,7 +24,10 @@ from svc.proxy.mqtt.buffer.records import (
 from svc.proxy.mqtt.buffer.schema import BUFFER
 from svc.sqlite.kind import Connect
 
-_KEYS: Final = "SELECT key FROM session UNION SELECT key FROM message UNION SELECT key FROM received"
+_KEYS: Final = (
+    "SELECT key FROM session UNION SELECT key FROM message UNION SELECT key FROM received"
+    " UNION SELECT key FROM dead_letter"
+)
 _SESSIONS: Final = (
     "SELECT number, listener, client_id, owner, key, content, incomplete, ended, expiry, until, clean,"
     " opened, linked, renewed FROM session ORDER BY number"
@@ -31,6 +37,11 @@ _TOTALS: Final = "SELECT session, count(*), sum(size), min(stored), max(number) 
 _PAGE: Final = (
     "SELECT number, qos, retain, packet_id, relayed, stored, state, upstream_id, refused, key, content FROM message"
     " WHERE session = ? AND number > ? ORDER BY number LIMIT ?"
+)
+_LETTER_SIZES: Final = "SELECT number, size FROM dead_letter"
+_LETTERS: Final = (
+    "SELECT number, listener, client_id, owner, incomplete, qos, retain, stored, rejected, cause, code, wanted, key,"
+    " content FROM dead_letter WHERE "
 )
 
 
@@ -68,6 +79,28 @@ def _loaded(connection: sqlite3.Connection, keys: BufferKeys) -> list[LoadedSess
     return list(found.values())
 
 
+def load_dead_letters(connection: sqlite3.Connection) -> dict[int, int]:
+    """Read the sizes of all dead letters by their numbers, or raise sqlite3.Error."""
+    return dict(connection.execute(_LETTER_SIZES))
+
+
+def read_dead_letters(
+    connection: sqlite3.Connection, keys: BufferKeys, where: str, parameters: tuple[int, ...]
+) -> list[DeadLetter]:
+    """
+    Read the dead letters of an SQL condition.
+
+    Raises:
+        ContentUnreadable: a row was altered, or its key is not there.
+        sqlite3.Error: the database refuses.
+    """
+    found = []
+    for *columns, wanted, key, content in connection.execute(_LETTERS + where, parameters):
+        octets = keys.decrypt(key, content, dead_letter_row(*columns))
+        found.append(read_dead_letter(octets, (*columns, wanted)))
+    return found
+
+
 class BufferReader:
     """Reads over a connection of its own that cannot write, which is opened again after an error."""
 
@@ -97,6 +130,11 @@ class BufferReader:
             if size >= octets:
                 break
         return found
+
+    def wanted(self, letters: int) -> list[DeadLetter]:
+        """Read dead letters with which an operator wants something done, as :meth:`page` raises."""
+        where = "wanted != 0 ORDER BY number LIMIT ?"
+        return read_dead_letters(self._ready(), self._keys, where, (letters,))
 
     def disconnect(self) -> None:
         """Close the connection."""

@@ -6,7 +6,7 @@ import hashlib
 import struct
 from dataclasses import dataclass, field, replace
 from enum import IntEnum, unique
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from svc.proxy.mqtt.buffer.keys import ContentUnreadable
 from svc.sqlite.operations import Parameters
@@ -15,6 +15,8 @@ from svc.wire.mqtt.primitives import Cursor, encode_text
 from svc.wire.mqtt.properties import encode_properties, read_properties
 from svc.wire.mqtt.stream import find_packet
 
+#: Why a message is a dead letter: its refusal lasts, it exceeds the Maximum Packet Size, it was refused for too long.
+RejectionCause = Literal["rejected", "too_large", "age"]
 #: What a row costs beside its content, roughly.
 ROW: Final = 128
 #: What was accepted once is read back, whatever the limits are now.
@@ -128,6 +130,34 @@ class BufferedSession:
     number: int = 0
 
 
+@unique
+class Wanted(IntEnum):
+    """What an operator wants done with a dead letter."""
+
+    NOTHING = 0
+    SEND = 1
+    DELETE = 2
+
+
+@dataclass(slots=True)
+class DeadLetter:
+    """A message that was acknowledged and that the broker will not accept."""
+
+    #: Its session, which may be over.
+    key: SessionKey
+    #: With which its session was connected to the broker, without the will.
+    connect: Connect
+    #: Whether credentials of CONNECT are missing, since they are stored encrypted only.
+    incomplete: bool
+    message: BufferedMessage
+    #: When it became a dead letter, in seconds since 1970 UTC.
+    rejected: float
+    cause: RejectionCause
+    #: The broker's reason code; 0 where it gave none.
+    code: int
+    wanted: Wanted = Wanted.NOTHING
+
+
 @dataclass(slots=True)
 class LoadedSession:
     """A session as the buffer has it at its opening."""
@@ -154,6 +184,8 @@ class BufferKind(IntEnum):
     RECEIVED = 5
     RELEASED = 6
     ALL_RELEASED = 7
+    DEAD_LETTER = 8
+    DEAD_LETTER_OVER = 9
 
 
 def message_parameters(session: int, message: BufferedMessage) -> Parameters:
@@ -199,6 +231,46 @@ def message_row(number: int, session: int, qos: int, retain: int, packet_id: int
     return _MESSAGE_ROW.pack(b"m", number, session, qos, retain, packet_id, relayed, stored)
 
 
+def dead_letter_parameters(letter: DeadLetter, *, encrypted: bool) -> Parameters:
+    """The parameters of ``DEAD_LETTER``; the content is not encrypted yet."""
+    message = letter.message
+    connect, incomplete = _storable(replace(letter.connect, will=None), encrypted=encrypted)
+    return (
+        message.number,
+        *letter.key,
+        int(incomplete or letter.incomplete),
+        message.qos,
+        int(message.retain),
+        float(message.stored),
+        float(letter.rejected),
+        letter.cause,
+        int(letter.code),
+        message.size,
+        encode(connect, connect.version, "client") + _content(message),
+    )
+
+
+def dead_letter_row(*columns: Any) -> bytes:
+    """The associated data of a dead letter's content: its row up to its size."""
+    return b"\0".join([b"d", *(str(each).encode() for each in columns)])
+
+
+def read_dead_letter(content: bytes, columns: tuple[Any, ...]) -> DeadLetter:
+    """Make a dead letter of its content and the other columns, or raise ContentUnreadable."""
+    number, listener, client_id, owner, incomplete, qos, retain, stored, rejected, cause, code, wanted = columns
+    try:
+        found = find_packet(content, 0, _ANY_PACKET.packet)
+        order = Wanted(wanted)
+    except (MqttError, ValueError) as error:
+        raise ContentUnreadable(str(error)) from error
+    if isinstance(found, int):
+        raise ContentUnreadable("its CONNECT is incomplete")
+    [connect] = _read_connects(content[: found[1]])
+    message = read_message(content[found[1] :], (number, qos, retain, 0, 0, stored, MessageState.STORED, 0, 0.0))
+    key = SessionKey(listener, client_id, owner)
+    return DeadLetter(key, connect, bool(incomplete), message, rejected, cause, code, order)
+
+
 def read_message(content: bytes, columns: tuple[Any, ...]) -> BufferedMessage:
     """Make a message of its content and the other columns, or raise ContentUnreadable."""
     number, qos, retain, packet_id, relayed, stored, state, upstream_id, refused = columns
@@ -219,9 +291,10 @@ def session_parameters(session: BufferedSession, *, encrypted: bool) -> Paramete
     incomplete = session.incomplete
     packets = []
     for connect in (session.connect, session.next):
-        if connect is not None and not encrypted and (connect.username, connect.password) != (None, None):
-            connect, incomplete = replace(connect, username=None, password=None), True
-        packets.append(b"" if connect is None else encode(connect, connect.version, "client"))
+        if connect is not None:
+            connect, without = _storable(connect, encrypted=encrypted)
+            incomplete = incomplete or without
+            packets.append(encode(connect, connect.version, "client"))
     return (
         session.number,
         *session.key,
@@ -235,6 +308,13 @@ def session_parameters(session: BufferedSession, *, encrypted: bool) -> Paramete
         int(session.linked),
         int(session.renewed),
     )
+
+
+def _storable(connect: Connect, *, encrypted: bool) -> tuple[Connect, bool]:
+    """CONNECT as it is stored, and whether that is without its credentials."""
+    if encrypted or (connect.username, connect.password) == (None, None):
+        return connect, False
+    return replace(connect, username=None, password=None), True
 
 
 def session_row(number: int, key: SessionKey) -> bytes:

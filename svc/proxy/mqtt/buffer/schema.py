@@ -36,6 +36,15 @@ _MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "ALTER TABLE received ADD COLUMN key BLOB",
     ),
     ("ALTER TABLE message ADD COLUMN refused REAL NOT NULL DEFAULT 0",),
+    (
+        # ``content`` is one CONNECT, and the message as in its table; ``wanted`` is what an operator wants done.
+        "CREATE TABLE dead_letter ("
+        " number INTEGER PRIMARY KEY, listener TEXT NOT NULL, client_id TEXT NOT NULL, owner TEXT NOT NULL,"
+        " incomplete INTEGER NOT NULL, qos INTEGER NOT NULL, retain INTEGER NOT NULL, stored REAL NOT NULL,"
+        " rejected REAL NOT NULL, cause TEXT NOT NULL, code INTEGER NOT NULL, size INTEGER NOT NULL,"
+        " content BLOB NOT NULL, key BLOB, wanted INTEGER NOT NULL DEFAULT 0)",
+        "CREATE INDEX dead_letter_wanted ON dead_letter (number) WHERE wanted != 0",
+    ),
 )
 BUFFER: Final = DatabaseKind(
     name="the buffer of MQTT messages",

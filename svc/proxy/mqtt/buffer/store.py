@@ -8,9 +8,9 @@ A callback, not a Deferred for each message: one call serves a whole group. Owns
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple, TypeVar
 
 from twisted.internet.defer import Deferred, fail
 
@@ -19,14 +19,17 @@ from svc.process.clock import utc_now
 from svc.proxy.mqtt.buffer.errors import MessageBufferError
 from svc.proxy.mqtt.buffer.keys import BufferKeys, ContentUnreadable
 from svc.proxy.mqtt.buffer.limits import RESERVE_SIZE, BufferLimits
-from svc.proxy.mqtt.buffer.reader import BufferReader, load
+from svc.proxy.mqtt.buffer.reader import BufferReader, load, load_dead_letters
 from svc.proxy.mqtt.buffer.records import (
     ROW,
     BufferedMessage,
     BufferedSession,
     BufferKind,
+    DeadLetter,
     LoadedSession,
     ReceivedId,
+    RejectionCause,
+    dead_letter_parameters,
     message_parameters,
     received_parameters,
     session_parameters,
@@ -47,6 +50,15 @@ PAGE_OCTETS: Final = 128 * 1024
 
 #: Jobs of the reading thread.
 _Job = Callable[[], None]
+_T = TypeVar("_T")
+
+
+class _Content(NamedTuple):
+    """The database at its opening."""
+
+    writer: BufferWriter
+    sessions: list[LoadedSession]
+    dead_letters: dict[int, int]
 
 
 class MessageBuffer:
@@ -93,6 +105,9 @@ class MessageBuffer:
         self._closing = BoundedClose(reactor, self._group_limits.late, self._stuck)
         self._groups: Groups | None = None
         self._octets = 0
+        #: Sizes of dead letters by their numbers.
+        self._dead_letters: dict[int, int] = {}
+        self._dead_letter_octets = 0
         self._sessions: set[int] = set()
         self._last_session = self._last_message = 0
 
@@ -177,16 +192,51 @@ class MessageBuffer:
         """The client began anew."""
         self._record(BufferKind.ALL_RELEASED, (session.number,))
 
+    @property
+    def dead_letters(self) -> Collection[int]:
+        """The numbers of all dead letters."""
+        return self._dead_letters.keys()
+
+    def has_room(self, message: BufferedMessage) -> bool:
+        """Whether the message can become a dead letter; a single one can, however large."""
+        limits, octets = self.limits, self._dead_letter_octets + message.size
+        within = len(self._dead_letters) < limits.dead_letters and octets <= limits.dead_letter_octets
+        return within or not self._dead_letters
+
+    def dead_letter(
+        self, session: BufferedSession, message: BufferedMessage, cause: RejectionCause, code: int, now: float
+    ) -> None:
+        """A message, which is removed in the same turn, is a dead letter from now on."""
+        letter = DeadLetter(session.key, session.connect, session.incomplete, message, now, cause, code)
+        self._dead_letters[message.number] = message.size
+        self._dead_letter_octets += message.size
+        parameters = dead_letter_parameters(letter, encrypted=self._keys.current is not None)
+        self._record(BufferKind.DEAD_LETTER, parameters, message.size)
+
+    def dead_letter_over(self, number: int) -> None:
+        """A dead letter is sent after all, or nobody wants it."""
+        self._dead_letter_octets -= self._dead_letters.pop(number)
+        self._record(BufferKind.DEAD_LETTER_OVER, (number,))
+
+    def wanted_dead_letters(self) -> Deferred[list[DeadLetter]]:
+        """Read some of those with which an operator wants something done; fails with a JournalError."""
+        return self._read(lambda: self._reader.wanted(PAGE_MESSAGES), "dead letters")
+
     def page(
         self, session: BufferedSession, after: int, messages: int = PAGE_MESSAGES, octets: int = PAGE_OCTETS
     ) -> Deferred[list[BufferedMessage]]:
         """Read the next durable messages behind the number ``after``; fails with a JournalError."""
+        return self._read(
+            lambda: self._reader.page(session.number, after, messages, octets), f"the client {session.key.client_id}"
+        )
+
+    def _read(self, read: Callable[[], _T], what: str) -> Deferred[_T]:
         thread = self._read_thread
         if thread is None:
             return fail(self._closed())
-        page: Deferred[list[BufferedMessage]] = Deferred()
-        thread.submit(lambda: self._page(page, session, after, messages, octets))
-        return page
+        result: Deferred[_T] = Deferred()
+        thread.submit(lambda: self._read_to(result, read, what))
+        return result
 
     def _record(
         self, kind: BufferKind, parameters: tuple[int | float | str | bytes | None, ...], octets: int = 0
@@ -199,9 +249,7 @@ class MessageBuffer:
 
     # Opening and closing, on the reactor's thread.
 
-    def _opened(
-        self, opened: Deferred[list[LoadedSession]], result: tuple[BufferWriter, list[LoadedSession]] | Exception
-    ) -> None:
+    def _opened(self, opened: Deferred[list[LoadedSession]], result: _Content | Exception) -> None:
         if isinstance(result, DatabaseQuarantined):
             self._observer.set_aside(result.path, result.quarantined)
         if self._file.quarantined:
@@ -213,22 +261,24 @@ class MessageBuffer:
                 self._read_thread = None
             opened.errback(result)
             return
-        writer, sessions = result
         if self._read_thread is None:
             # It was closed meanwhile; this thread has ended its work.
-            writer.close()
+            result.writer.close()
             opened.errback(self._closed())
             return
-        self._begin(writer, sessions)
-        opened.callback(sessions)
+        self._begin(*result)
+        opened.callback(result.sessions)
 
-    def _begin(self, writer: BufferWriter, sessions: Sequence[LoadedSession]) -> None:
+    def _begin(self, writer: BufferWriter, sessions: Sequence[LoadedSession], dead_letters: dict[int, int]) -> None:
+        self._dead_letters, self._dead_letter_octets = dead_letters, sum(dead_letters.values())
         self._octets = sum(each.octets for each in sessions)
         self._sessions = {each.session.number for each in sessions}
         self._last_session = max(self._sessions, default=0)
         # Numbers that are still referred to are not used again.
         referred = [received.number for each in sessions for received in each.received.values()]
-        self._last_message = max([0, *referred, *(max(each.last, each.session.until) for each in sessions)])
+        self._last_message = max(
+            [0, *dead_letters, *referred, *(max(each.last, each.session.until) for each in sessions)]
+        )
         self._groups = Groups(
             self._file.path,
             writer,
@@ -269,20 +319,21 @@ class MessageBuffer:
     # On the reading thread.
 
     def _open(self, opened: Deferred[list[LoadedSession]]) -> None:
-        result: tuple[BufferWriter, list[LoadedSession]] | Exception
+        result: _Content | Exception
         try:
             result = self._open_and_load()
         except Exception as error:  # noqa: BLE001 (whatever it is, it is the result)
             result = error
         self._reactor.callFromThread(self._opened, opened, result)
 
-    def _open_and_load(self) -> tuple[BufferWriter, list[LoadedSession]]:
+    def _open_and_load(self) -> _Content:
         file = self._file
         connection: sqlite3.Connection | None = None
         try:
             file.lock()
             connection = file.open(self._wall)
             sessions = load(connection, file.path, self._keys)
+            dead_letters = load_dead_letters(connection)
             writer = BufferWriter(file, connection, self._keys)
             writer.fill_reserve()
         except BaseException as error:
@@ -295,31 +346,23 @@ class MessageBuffer:
             if isinstance(error, sqlite3.Error):
                 raise file.error(error) from error
             raise
-        return writer, sessions
+        return _Content(writer, sessions, dead_letters)
 
-    def _page(
-        self,
-        page: Deferred[list[BufferedMessage]],
-        session: BufferedSession,
-        after: int,
-        messages: int,
-        octets: int,
-    ) -> None:
+    def _read_to(self, result: Deferred[_T], read: Callable[[], _T], what: str) -> None:
         try:
-            found = self._reader.page(session.number, after, messages, octets)
+            found = read()
         except ContentUnreadable as error:
-            client = session.key.client_id
             refused = MessageBufferError(
-                "mqtt_buffer_unreadable", path=self._file.path, client=client, detail=str(error), **BUFFER.words
+                "mqtt_buffer_unreadable", path=self._file.path, what=what, detail=str(error), **BUFFER.words
             )
-            self._reactor.callFromThread(page.errback, refused)
+            self._reactor.callFromThread(result.errback, refused)
         except sqlite3.Error as error:
             self._reader.disconnect()
             if primary_code(error) in DAMAGED:
                 self._reactor.callFromThread(self._damaged)
-            self._reactor.callFromThread(page.errback, self._file.unavailable(error))
+            self._reactor.callFromThread(result.errback, self._file.unavailable(error))
         else:
-            self._reactor.callFromThread(page.callback, found)
+            self._reactor.callFromThread(result.callback, found)
 
     def _reader_ended(self) -> None:
         self._reader.disconnect()

@@ -7,7 +7,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from svc.proxy.mqtt.buffer.keys import BufferKeys
-from svc.proxy.mqtt.buffer.records import BufferKind, SessionKey, message_row, received_row, session_row
+from svc.proxy.mqtt.buffer.records import (
+    BufferKind,
+    SessionKey,
+    dead_letter_row,
+    message_row,
+    received_row,
+    session_row,
+)
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.operations import Operation, OperationWriter, Parameters, RowKinds, condensed
 
@@ -29,6 +36,11 @@ _STATEMENTS: Final[dict[BufferKind, tuple[str, ...]]] = {
     ),
     BufferKind.RELEASED: ("DELETE FROM received WHERE session = ? AND packet_id = ?",),
     BufferKind.ALL_RELEASED: ("DELETE FROM received WHERE session = ?",),
+    BufferKind.DEAD_LETTER: (
+        "INSERT OR REPLACE INTO dead_letter (number, listener, client_id, owner, incomplete, qos, retain, stored,"
+        " rejected, cause, code, size, content, key) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    ),
+    BufferKind.DEAD_LETTER_OVER: ("DELETE FROM dead_letter WHERE number = ?",),
 }
 #: Messages have numbers that are never reused while they are there.
 _ROWS: Final = (RowKinds(BufferKind.MESSAGE, BufferKind.MESSAGE_CHANGED, BufferKind.MESSAGE_OVER),)
@@ -36,6 +48,7 @@ _ROWS: Final = (RowKinds(BufferKind.MESSAGE, BufferKind.MESSAGE_CHANGED, BufferK
 _MESSAGE_CONTENT: Final = 8
 _SESSION_CONTENT: Final = 4
 _RECEIVED_DIGEST: Final = 6
+_LETTER_CONTENT: Final = 12
 
 
 class BufferWriter(OperationWriter):
@@ -51,6 +64,8 @@ class BufferWriter(OperationWriter):
                 parameters = [self._session(each) for each in parameters]
             elif kind == BufferKind.RECEIVED:
                 parameters = [self._received(each) for each in parameters]
+            elif kind == BufferKind.DEAD_LETTER:
+                parameters = [self._dead_letter(each) for each in parameters]
             for statement in _STATEMENTS[BufferKind(kind)]:
                 connection.executemany(statement, parameters)
 
@@ -64,6 +79,9 @@ class BufferWriter(OperationWriter):
         if values[_RECEIVED_DIGEST] is None:
             return (*values, None)
         return self._encrypted(values, _RECEIVED_DIGEST, received_row(*values[:3]))
+
+    def _dead_letter(self, values: tuple[Any, ...]) -> Parameters:
+        return self._encrypted(values, _LETTER_CONTENT, dead_letter_row(*values[: _LETTER_CONTENT - 1]))
 
     def _encrypted(self, values: tuple[Any, ...], content: int, row: bytes) -> Parameters:
         octets = self._keys.encrypt(values[content], row)

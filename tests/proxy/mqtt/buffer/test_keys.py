@@ -11,11 +11,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.mqtt.buffer.errors import BufferKeyRefused, MessageBufferError
 from svc.proxy.mqtt.buffer.keys import BufferKeys, ContentUnreadable, fingerprint
-from svc.proxy.mqtt.buffer.records import ReceivedId
+from svc.proxy.mqtt.buffer.records import DeadLetter, ReceivedId
 from svc.sqlite.errors import DatabaseCorrupt
 from svc.strictjson import b64u_encode
 from svc.wire.mqtt import Connect
-from tests.proxy.mqtt.buffering import OpenedBuffer, message, session
+from tests.proxy.mqtt.buffering import NOW, OpenedBuffer, message, session
 
 ONE, TWO = bytes(range(32)), bytes(range(32, 64))
 
@@ -86,6 +86,10 @@ class EncryptedBufferTests(SynchronousTestCase):
         self.opened.buffer.session(self.owner)
         self.opened.buffer.store(self.owner, message(b"payload-in-clear", topic="topic-in-clear"))
         self.opened.buffer.received(self.owner, 5, ReceivedId(1, due=b"digest-in-clear"))
+        letter = message(b"letter-in-clear", topic="topic-in-clear")
+        self.opened.buffer.store(self.owner, letter)
+        self.opened.buffer.dead_letter(self.owner, letter, "rejected", 0x87, NOW)
+        self.opened.buffer.remove(letter)
         self.opened.settle()
 
     def begin(self, *keys: bytes) -> Any:
@@ -106,7 +110,16 @@ class EncryptedBufferTests(SynchronousTestCase):
         self.assertEqual({5: ReceivedId(1, due=b"digest-in-clear")}, found.received)
         page = self.opened.result(self.opened.buffer.page(found.session, 0))
         self.assertEqual([("topic-in-clear", b"payload-in-clear")], [(each.topic, each.payload) for each in page])
+        [letter] = self.wanted()
+        self.assertEqual((b"word-that-passes", False), (letter.connect.password, letter.incomplete))
+        self.assertEqual(("topic-in-clear", b"letter-in-clear"), (letter.message.topic, letter.message.payload))
         self.opened.crash()
+
+    def wanted(self) -> list[DeadLetter]:
+        """The dead letters, with all of which an operator wants something done."""
+        with closing(sqlite3.connect(self.opened.path)) as connection, connection:
+            connection.execute("UPDATE dead_letter SET wanted = 1")
+        return self.opened.result(self.opened.buffer.wanted_dead_letters())
 
     def test_rotation(self) -> None:
         """With a new first key old rows are read and new ones encrypted with it."""
@@ -149,6 +162,8 @@ class EncryptedBufferTests(SynchronousTestCase):
         self.opened.settle()
         with closing(sqlite3.connect(self.opened.path)) as connection, connection:
             connection.execute("UPDATE message SET qos = 0")
+            connection.execute("UPDATE dead_letter SET owner = 'another'")
+        self.assertRaises(MessageBufferError, self.wanted)
         error = self.assertRaises(MessageBufferError, self.opened.result, self.opened.buffer.page(self.owner, 0))
         self.assertEqual("mqtt_buffer_unreadable", error.reason)
         self.assertEqual(1, self.opened.rows("message"))

@@ -19,9 +19,11 @@ from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import (
     BufferedMessage,
     BufferKind,
+    DeadLetter,
     MessageState,
     ReceivedId,
     SessionKey,
+    Wanted,
     message_digest,
     message_parameters,
     read_message,
@@ -379,6 +381,102 @@ class OpeningTests(SynchronousTestCase):
         self.successResultOf(closed)
         self.assertEqual([], self.opened.begin())
         self.opened.crash()
+
+
+class DeadLetterTests(BufferCase):
+    """Messages that the broker will not accept."""
+
+    more = {"limits": BufferLimits(dead_letters=3, dead_letter_octets=4 * message().size)}
+
+    def rejected(self, *payloads: bytes, connect: Connect | None = None) -> Any:
+        """Make dead letters of the messages of a new session; return the session."""
+        owner = session(connect=connect)
+        self.buffer.session(owner)
+        for payload in payloads:
+            each = message(payload, 2, properties=Properties(message_expiry=60))
+            self.buffer.store(owner, each)
+            self.buffer.dead_letter(owner, each, "age", 0x97, NOW + 5)
+            self.buffer.remove(each)
+        self.opened.settle()
+        return owner
+
+    def wanted(self, order: Wanted = Wanted.SEND) -> list[DeadLetter]:
+        """The dead letters, after an operator has chosen all."""
+        with closing(sqlite3.connect(self.opened.path)) as connection, connection:
+            connection.execute("UPDATE dead_letter SET wanted = ?", (order,))
+        return self.opened.result(self.buffer.wanted_dead_letters())
+
+    def test_read_as_written(self) -> None:
+        """A dead letter survives a restart and the end of its session, without will, and without key or password."""
+        owner = self.rejected(b"1", connect=FULL)
+        self.buffer.forget(owner)
+        self.opened.settle()
+        self.opened.crash()
+        self.assertEqual([], self.opened.begin())
+        self.assertEqual([], self.opened.result(self.buffer.wanted_dead_letters()))
+        [found] = self.wanted(Wanted.DELETE)
+        sent = replace(FULL, will=None, username=None, password=None)
+        expected = message(b"1", 2, properties=Properties(message_expiry=60))
+        expected.number, expected.packet_id = 1, 0
+        self.assertEqual(DeadLetter(owner.key, sent, True, expected, NOW + 5, "age", 0x97, Wanted.DELETE), found)
+        self.buffer.dead_letter_over(1)
+        self.opened.settle()
+        self.assertEqual((0, 0), (self.opened.rows("dead_letter"), len(self.buffer.dead_letters)))
+
+    def test_one_transaction(self) -> None:
+        """A message is either stored or a dead letter, also where it was stored in the same turn."""
+        owner = session()
+        self.buffer.session(owner)
+        first = message(b"1")
+        self.buffer.store(owner, first)
+        self.opened.settle()
+        self.buffer.dead_letter(owner, first, "rejected", 0x87, NOW)
+        self.buffer.remove(first)
+        self.opened.reactor.advance(0)
+        self.assertEqual(1, len(self.opened.threads["svc-mqtt-buffer-writer"].tasks))
+        self.assertEqual((1, 0), (self.opened.rows("message"), self.opened.rows("dead_letter")))
+        self.opened.settle()
+        self.assertEqual((0, 1), (self.opened.rows("message"), self.opened.rows("dead_letter")))
+
+    def test_bounds(self) -> None:
+        """There is room at each bound and none above it, over a restart too; one fits always."""
+        self.assertTrue(self.buffer.has_room(message(bytes(5000))))
+        self.rejected(b"1", b"2")
+        size = sum(self.buffer._dead_letters.values())
+        for begin in (False, True):
+            if begin:
+                self.opened.crash()
+                self.opened.begin()
+            left = self.more["limits"].dead_letter_octets - size
+            fits = message(bytes(left - message(b"").size))
+            self.assertEqual(left, fits.size)
+            self.assertTrue(self.buffer.has_room(fits))
+            self.assertFalse(self.buffer.has_room(message(fits.payload + b"x")))
+        self.rejected(b"")
+        self.assertFalse(self.buffer.has_room(message(b"")))
+        self.buffer.dead_letter_over(next(iter(self.buffer.dead_letters)))
+        self.assertTrue(self.buffer.has_room(message(b"")))
+
+    def test_numbers(self) -> None:
+        """The number of a dead letter is not used again for a message."""
+        self.rejected(b"1")
+        self.opened.crash()
+        [found] = self.opened.begin()
+        later = message(b"2")
+        self.buffer.store(found.session, later)
+        self.assertEqual(2, later.number)
+
+    def test_of_a_former_version(self) -> None:
+        """A database without the table and the column gets them, and keeps what it has."""
+        self.stored(message(b"1"))
+        self.opened.close()
+        with closing(sqlite3.connect(self.opened.path)) as connection, connection:
+            connection.execute("DROP TABLE dead_letter")
+            connection.execute("ALTER TABLE message DROP COLUMN refused")
+            connection.execute("PRAGMA user_version = 2")
+        [found] = self.opened.begin()
+        [kept] = self.opened.result(self.buffer.page(found.session, 0))
+        self.assertEqual((b"1", 0.0), (kept.payload, kept.refused))
 
 
 class ValueTests(SynchronousTestCase):
