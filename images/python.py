@@ -26,6 +26,8 @@ _UNWANTED_SUFFIXES: Final = (".pyi", ".c", ".h", ".pyx", ".pxd", ".so.debug")
 _GENERATED: Final = tuple(
     f"kubernetes/{client}/{part}/*_*.py" for client in ("client", "aio/client") for part in ("api", "models")
 )
+#: As in ``setup.cfg`` for wheels: packages that only a checkout has.
+_NOT_RELEASED: Final = ("testvendor",)
 _SCRIPT: Final = """#!/usr/bin/python3
 import sys
 
@@ -69,7 +71,7 @@ def own_files(base: Base, site: Path, extras: Sequence[str], folder: Path) -> di
     """
     own = _OWN.format(version=base.python)
     packages = folder / "packages"
-    ignored = shutil.ignore_patterns("__pycache__", "dropin.cache", "*.pyc")
+    ignored = shutil.ignore_patterns("__pycache__", "dropin.cache", "*.pyc", *_NOT_RELEASED)
     for name in ("svc", "twisted"):
         shutil.copytree(TOP / name, packages / name, ignore=ignored)
     _write_metadata(packages, extras)

@@ -80,6 +80,9 @@ class WheelTests(SynchronousTestCase):
         self.assertLessEqual({"svc/py.typed", "svc/data/__init__.py", "twisted/plugins/svc_plugins.py"}, names)
         self.assertEqual({"svc", "twisted"}, {n.split("/")[0] for n in names if ".dist-info/" not in n})
         self.assertFalse([name for name in names if name.endswith(".pyc")])
+        # What a checkout accepts for tests, a release does not.
+        self.assertEqual([], [name for name in names if "testvendor" in name])
+        self.assertIn("svc/license/vendors.py", names)
         head = email.message_from_bytes(metadata)
         self.assertEqual((head["Author"], head["Home-page"]), ("The svc project", "https://svc.internal/"))
 

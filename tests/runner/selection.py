@@ -49,6 +49,7 @@ _FILES = {
     "svc/data/alerts/*": ("tests.integration.test_prometheus",),
     "svc/data/*": ("tests.test_*", "tests.cli.*", "tests.telemetry.*"),
     "*.md": ("tests.test_*",),
+    "tests/vectors/license/*": ("tests.license.*", "tests.cli.*"),
     "tests/vectors/*": ("tests.notary.*", "tests.identity.*", "tests.cli.*", "tests.testing.*"),
     "tests/cli/transcripts/*": ("tests.cli.*",),
     "bin/tools": ("tests.integration.test_tools", "tests.integration.test_spire*", "tests.integration.test_cluster"),

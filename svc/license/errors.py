@@ -1,0 +1,54 @@
+"""Why a license is refused, beside the reasons of its envelope."""
+
+from __future__ import annotations
+
+from svc.errors import Reason
+from svc.notary.errors import NotaryError
+
+_ASK_AGAIN = "ask the vendor to send the license again, as an attachment"
+
+
+class LicenseRefused(NotaryError):
+    """the license is refused"""
+
+    reason = "license_refused"
+    hint = "ask the vendor for a new license"
+    reasons = {
+        "license_too_large": Reason(
+            "the file with the license has {size} octets, at most {limit} are accepted",
+            "save the license alone, without the message around it",
+        ),
+        "license_not_found": Reason(
+            "there is no line -----BEGIN SVC LICENSE----- in the file",
+            "a license file is text: was the attachment saved, and is it the right file?",
+        ),
+        "license_cut": Reason(
+            "the line -----END SVC LICENSE----- is missing: the end of the license was cut off", _ASK_AGAIN
+        ),
+        "license_several": Reason(
+            "there are {count} licenses in the file, and one is expected", "save each license in a file of its own"
+        ),
+        "license_damaged": Reason("the text of the license was damaged on its way: {defect}", _ASK_AGAIN),
+        "license_signatures": Reason(
+            "a license is signed with Ed25519 and ML-DSA-87, this one with {found}", "ask the vendor for a new license"
+        ),
+        "license_key_unknown": Reason(
+            "the license is signed with the key {kid}, which is none of the vendor's keys in this version of svc",
+            "upgrade svc if the license is newer than it, or ask the vendor for a new license",
+        ),
+        "license_key_of_tests": Reason(
+            "the license is signed by the test vendor, whose private key everybody has",
+            "only svc run from a checkout of its source accepts it; install a license of the vendor",
+        ),
+        "license_keys_mixed": Reason(
+            "the two signatures of the license are by different keys of vendors, {first} and {second}",
+            "the license was put together from two; do not trust it",
+        ),
+        "issuer_mismatch": Reason(
+            "the license names the issuer {found}, but the key that signed it is of {expected}",
+            "ask the vendor for a new license",
+        ),
+        "audience_mismatch": Reason(
+            "the license is for the product {audience}, not for {expected}", "install a license for this product"
+        ),
+    }
