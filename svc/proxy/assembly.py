@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint, IStreamServerEndpoint
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from svc import __version__
 from svc.errors import SvcError
@@ -86,9 +87,9 @@ from svc.transport.endpoints import (
 from svc.transport.limits import Timeouts, connection_limit, handshake_limit, waiting_limit
 from svc.wire.http1 import MessageLimits
 from svc.wire.mqtt import PacketLimits
-from svc.workload.errors import PqFileMissing
+from svc.workload.errors import PqFileMissing, PqIssuerError
 from svc.workload.interface import report_health
-from svc.workload.pqclient import fetch_pq_leaf
+from svc.workload.pqclient import fetch_pq_leaf, not_reached
 from svc.workload.pqfile import PqBundleSource, pq_bundle_path, read_pq_bundles
 from svc.workload.pqwatch import IssuerWatch
 from svc.workload.source import WorkloadSource
@@ -168,6 +169,7 @@ class Assembly:
         self._stored = self._make_stored() if settings.buffers else None
         #: Post-quantum roots for the verification of peers, once a listener demands it.
         self._pq_roots: PqBundleSource | None = None
+        self._issuer_watch: IssuerWatch | None = None
         self._rotation = self._make_rotation()
         self._reauthorization = Reauthorization(reactor, decide_again, self._reports.reauthorized)
 
@@ -209,8 +211,8 @@ class Assembly:
         for server in (clock, self._publishers):
             server.setServiceParent(proxy.servers)
         if self._profile is not Profile.CLASSICAL:
-            watch = IssuerWatch(settings.notary.pqIssuer or "", self._reactor, self._credential_reports.issuer_reached)
-            watch.setServiceParent(proxy.servers)
+            self._issuer_watch = IssuerWatch(settings.notary.pqIssuer or "", self._reactor, self._issuer_reached)
+            self._issuer_watch.setServiceParent(proxy.servers)
         self._proxy = proxy
         return proxy
 
@@ -323,7 +325,17 @@ class Assembly:
             pq_bundles=self._pq_bundles(),
             expected=parse_matcher(notary.pqIssuerID) if notary.pqIssuerID else None,
             algorithm="ML-DSA-87" if self._profile is Profile.CNSA2 else "ML-DSA-65",
-        )
+        ).addErrback(self._no_leaf)
+
+    def _no_leaf(self, failure: Failure) -> Failure:
+        if self._issuer_watch is not None and not_reached(failure.value):
+            self._issuer_watch.look_soon()
+        return failure
+
+    def _issuer_reached(self, error: PqIssuerError | None) -> None:
+        self._credential_reports.issuer_reached(error)
+        if error is None and not_reached(self._rotation.last_error):
+            self._rotation.retry()
 
     def _pq_bundles(self) -> BundleSet | None:
         """

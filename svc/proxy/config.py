@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from svc.naming import DEFAULT_NOTARY_DATABASE, DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
@@ -37,13 +37,17 @@ from svc.proxy.mqtt.buffer_settings import BufferSettings
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.settings import (
     ADDRESS_PATTERN,
+    DURATION_PATTERN,
     Address,
     Duration,
     HostPort,
     Items,
     Settings,
     Size,
+    ValueFormat,
+    format_duration,
     format_size,
+    parse_duration,
     text_format,
 )
 from svc.store.postgresql.address import DatabaseAddress
@@ -74,6 +78,18 @@ _RANKS = {"none": 0, "workload": 1, "logRequest": 2, "signRequest": 3}
 def _pq_issuer(value: str) -> str:
     parse_upstream(value)
     return value
+
+
+def _start_timeout(value: object) -> float | None:
+    if value == "never":
+        return None
+    try:
+        seconds = parse_duration(value)
+    except ValueError as error:
+        raise ValueError(f"{error}; or never") from error
+    if seconds <= 0:
+        raise ValueError("a duration above 0s, or never")
+    return seconds
 
 
 def _database(value: str) -> str:
@@ -124,6 +140,15 @@ HostText = Annotated[
 ]
 ClientIdText = Annotated[str, AfterValidator(_client_id), text_format("pattern", "^.+$")]
 FilterText = Annotated[str, AfterValidator(_topic_filter), text_format("topic filter", "^.+$")]
+StartTimeout = Annotated[
+    float | None,
+    BeforeValidator(_start_timeout),
+    ValueFormat(
+        "duration above 0s, or `never`",
+        {"type": "string", "pattern": f"^never$|{DURATION_PATTERN}"},
+        lambda seconds: "never" if seconds is None else format_duration(seconds),
+    ),
+]
 DatabaseText = Annotated[str, AfterValidator(_database), text_format("URL", "^postgresql://.+$")]
 
 
@@ -554,9 +579,9 @@ class ProxySettings(DaemonSettings):
     """The SPIFFE Workload API."""
     spiffeHint: str | None = None
     """The SVID to use where the Workload API offers several: the one with this hint; without it the first."""
-    startTimeout: Wait = 60.0
+    startTimeout: StartTimeout = 60.0
     """How long the start waits for the first SVID, and again for the first post-quantum leaf; then the process ends
-    with status 1 and the reason."""
+    with status 1 and the reason. With `never` it goes on waiting: `/readyz` and the log say what for."""
     withdrawalGrace: Wait = WITHDRAWAL_GRACE_SECONDS
     """How long the Workload API must go on answering that this process has no identity, until the identity ends; an
     entry that is replaced within this time is not noticed. Outages never end an identity."""

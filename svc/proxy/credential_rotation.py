@@ -271,6 +271,12 @@ class CredentialRotation(Service):
         made.addErrback(self._failed)
         made.addCallback(self._attempted)
 
+    def retry(self) -> None:
+        """Make the next attempt now, where one has failed and the next waits for its time: its cause is gone."""
+        if self._retry is not None and self._retry.active():
+            self._pause = _FIRST_RETRY
+            self._refresh()
+
     def _must_wait(self) -> bool:
         """Postpone a refresh after too many attempts."""
         now = self._clock.seconds()

@@ -138,6 +138,9 @@ class ProxyService(Daemon[ProxySettings]):
 
     async def _first_credentials(self) -> None:
         seconds = self.settings.startTimeout
+        if seconds is None:
+            await self._rotation.when_ready()
+            return
         try:
             await self._rotation.when_ready().addTimeout(seconds, self._reactor)
         except DeferredTimeout as error:

@@ -338,6 +338,13 @@ def _unavailable(address: str, what: object) -> PqIssuerError:
     return PqIssuerError("pq_issuer_unavailable", address=address, what=what)
 
 
+def not_reached(error: BaseException | None) -> bool:
+    """Whether a request to the issuer failed because no connection was made, so that it is worth another one soon."""
+    return isinstance(error, PqIssuerError) and (
+        isinstance(error.__cause__, ConnectFailed) or error.reason == "pq_issuer_timeout"
+    )
+
+
 def issuer_failure(failure: Failure, address: str) -> Failure:
     """Convert a failure of a request to the issuer to one of ``PqIssuerError`` or ``CancelledError``."""
     error = failure.value
@@ -357,15 +364,19 @@ def issuer_failure(failure: Failure, address: str) -> Failure:
         converted = _malformed(address, f"the leaf does not verify: {error}")
     elif isinstance(error, SvcError):
         converted = _malformed(address, str(error))
-    elif isinstance(error, ResponseFailed):
-        # TLS 1.3: an issuer that refuses our certificate does so after the handshake is complete on this side.
-        refusals = (each.value for each in error.reasons if isinstance(each.value, TransportError))
-        converted = PqIssuerError(
-            "pq_issuer_unavailable", address=address, what=next(refusals, "the connection was lost")
-        )
     else:
-        converted = PqIssuerError(
-            "pq_issuer_unavailable", address=address, what=printable(error) or type(error).__name__
-        )
+        converted = _unavailable(address, _plain(error))
     converted.__cause__ = error
     return Failure(converted)
+
+
+def _plain(error: BaseException | None) -> str:
+    """What is behind an error of Twisted's HTTP client, whose own text is the representation of its causes."""
+    causes = [each.value for each in getattr(error, "reasons", ())]
+    # TLS 1.3: an issuer that refuses our certificate does so after the handshake is complete on this side.
+    refused = next((each for each in causes if isinstance(each, TransportError)), None)
+    if refused is not None:
+        return str(refused)
+    if isinstance(error, ResponseFailed) or not causes:
+        return "the connection was lost" if causes else printable(error) or type(error).__name__
+    return _plain(causes[0])

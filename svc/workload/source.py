@@ -91,7 +91,7 @@ class WorkloadSource(Service):
     Args:
         socket: the Workload API, as ``unix:///run/agent.sock``.
         reactor: the reactor.
-        start_timeout: how many seconds :meth:`when_ready` waits at most.
+        start_timeout: how many seconds :meth:`when_ready` waits at most; None for no limit.
         trust_domain: the trust domain of the default SVID; None accepts any.
         hint: select the SVID with this hint instead of the first one.
         withdrawal_grace: seconds for which answers without an identity have to persist before it is withdrawn.
@@ -110,7 +110,7 @@ class WorkloadSource(Service):
         socket: str,
         *,
         reactor: Any,
-        start_timeout: float = 30.0,
+        start_timeout: float | None = 30.0,
         trust_domain: TrustDomain | None = None,
         hint: str | None = None,
         withdrawal_grace: float = WITHDRAWAL_GRACE_SECONDS,
@@ -216,7 +216,7 @@ class WorkloadSource(Service):
     def startService(self) -> None:
         super().startService()
         self._unavailable = None
-        if self._svid is None:
+        if self._svid is None and self._start_timeout is not None:
             self._start_call = self._reactor.callLater(self._start_timeout, self._start_timed_out)
         self._watch = self._make_watch(self)
         self._watch.start()
@@ -430,7 +430,7 @@ class WorkloadSource(Service):
         self._fire_waiting(self._why_unavailable())
 
     def _why_unavailable(self) -> WorkloadApiUnavailable:
-        known: dict[str, object] = {"socket": self.socket, "seconds": f"{self._start_timeout:g}"}
+        known: dict[str, object] = {"socket": self.socket, "seconds": f"{self._start_timeout or 0:g}"}
         last = self._state.last_error
         if isinstance(last, UpdateRejected):
             return UpdateUnusable(what=last.defect, **known)

@@ -498,7 +498,8 @@ class PqIssuerTests(SourceCase):
             server = threading.Thread(target=_answer_once, args=(path, answer), daemon=True)
             server.start()
             await self.until(lambda path=path: os.path.exists(path))
-            await self.assertFailure(ask(f"unix://{path}"), PqIssuerError)
+            error = await self.assertFailure(ask(f"unix://{path}"), PqIssuerError)
+            self.assertNotRegex(str(error), "Failure|[\\[<]")
             server.join(60)
 
     async def test_pq_only(self) -> None:

@@ -302,7 +302,9 @@ class FileTests(RuleTestCase):
         for key in ("handshake", "header", "idle", "idleUpstream", "connect", "response", "stream", "exchange"):
             text = whole(listener(timeouts=f"{{{key}: 0s}}"))
             self.refused(text, (f"listeners[0].timeouts.{key}", "'0s'", "a duration above 0s"))
-        self.refused(whole(startTimeout="0ms"), ("startTimeout", "'0ms'", "a duration above 0s"))
+        self.refused(whole(startTimeout="0ms"), ("startTimeout", "'0ms'", "a duration above 0s, or never"))
+        self.assertIn("up to 36500d; or never", str(self.assertRaises(ConfigInvalid, read, whole(startTimeout="ever"))))
+        self.assertEqual((None, 0.001), tuple(read(whole(startTimeout=each)).startTimeout for each in ("never", "1ms")))
         self.assertEqual(read(whole(drainTimeout="0s")).drainTimeout, 0.0)
 
     def test_fixed_values(self) -> None:

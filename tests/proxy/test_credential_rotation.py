@@ -420,6 +420,24 @@ class FailureTests(RotationTestCase):
         self.source.rotate(THIRD)
         self.assertEqual(self.pauses(2), [1.0, 2.0])
 
+    def test_retry(self) -> None:
+        """When the cause of a failure is gone the next attempt is made at once, and later pauses are short again."""
+        self.begin()
+        self.rotation.retry()
+        self.issuer.error = DOWN
+        self.source.rotate(SECOND)
+        self.pauses(4)
+        failed = len(self.observer.failed)
+        self.rotation.retry()
+        self.assertEqual(failed + 1, len(self.observer.failed))
+        self.assertEqual([1.0, 2.0], self.pauses(2))
+        self.issuer.error = None
+        self.rotation.retry()
+        self.assertEqual((self.current().svid, self.rotation.last_error), (SECOND, None))
+        asked = len(self.issuer.asked)
+        self.rotation.retry()
+        self.assertEqual(asked, len(self.issuer.asked))
+
     def test_new_svid_does_not_wait(self) -> None:
         """A new SVID is tried at once and cancels the pause."""
         self.begin()

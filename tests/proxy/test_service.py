@@ -373,6 +373,19 @@ class StartTests(ServiceTestCase):
         self.assertTrue(self.failed_start("notary_unavailable").endswith("within 60.0 s: no answer"))
         self.stopped()
 
+    def test_without_a_limit(self) -> None:
+        """With ``startTimeout: never`` it goes on waiting, alive and not ready, and opens when the issuer answers."""
+        answer: Deferred[PqLeaf] = Deferred()
+        self.issuer = lambda svid: answer
+        self.proxy = self.make(settings_of(("web", 8443), startTimeout="never"))
+        self.start()
+        self.clock.pump([60.0] * 40)
+        self.assertEqual((self.fatal, self.health.ready), (0, False))
+        self.issue(OWN).chainDeferred(answer)
+        self.assertIn("open web", self.journal)
+        self.assertTrue(self.health.ready)
+        self.stopped()
+
     def test_database_that_cannot_be_opened(self) -> None:
         """If the database cannot be opened, nothing after it starts."""
         self.store.init_error = StoreUnavailable(path="/x/notary.db", detail="permission denied")

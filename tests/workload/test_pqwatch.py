@@ -8,7 +8,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.workload.errors import PqIssuerError
-from svc.workload.pqwatch import WATCH_EVERY, WATCH_TIMEOUT, IssuerWatch
+from svc.workload.pqwatch import LOST_EVERY, WATCH_EVERY, WATCH_TIMEOUT, IssuerWatch
 
 
 class IssuerWatchTests(SynchronousTestCase):
@@ -44,11 +44,43 @@ class IssuerWatchTests(SynchronousTestCase):
         self.assertTrue(self.take().disconnected)
         self.reactor.advance(WATCH_EVERY)
         self.refuse(error.ConnectionRefusedError())
-        self.reactor.advance(WATCH_EVERY)
+        self.reactor.advance(LOST_EVERY)
         self.take()
         unreachable = "the PQ issuer at unix:///run/pq.sock cannot be reached: connection refused"
         self.assertEqual(self.reports, [None, unreachable, None])
         self.assertEqual([each[2] for each in self.reactor.unixClients], [WATCH_TIMEOUT] * 3)
+        self.stop()
+
+    def test_while_it_is_away(self) -> None:
+        """While it cannot be reached the intervals are short, from start to start; then they are long again."""
+        for _number in range(3):
+            self.reactor.advance(0.5)
+            self.refuse(error.ConnectionRefusedError())
+            self.reactor.advance(LOST_EVERY - 0.75)
+            before = len(self.reactor.unixClients)
+            self.reactor.advance(0.25)
+            self.assertEqual(before + 1, len(self.reactor.unixClients))
+        self.take()
+        self.reactor.advance(WATCH_EVERY - 0.25)
+        self.assertEqual(4, len(self.reactor.unixClients))
+        self.reactor.advance(0.25)
+        self.assertEqual(5, len(self.reactor.unixClients))
+        self.stop()
+
+    def test_look_soon(self) -> None:
+        """On request the next attempt is made within a second, and never later than it would have been."""
+        self.watch.look_soon()
+        self.take()
+        self.reactor.advance(1.0)
+        self.watch.look_soon()
+        self.reactor.advance(LOST_EVERY)
+        self.assertEqual(2, len(self.reactor.unixClients))
+        self.watch.look_soon()
+        self.take()
+        self.reactor.advance(WATCH_EVERY - 0.5)
+        self.watch.look_soon()
+        self.reactor.advance(0.5)
+        self.assertEqual(3, len(self.reactor.unixClients))
         self.stop()
 
     def test_one_attempt_at_a_time(self) -> None:

@@ -74,10 +74,9 @@ class SourceCase(LogTestCase):
         return WorkloadSource(
             SOCKET,
             reactor=self.clock,
-            start_timeout=10,
             now=self.now,
             make_watch=lambda listener: self.watch,
-            **keys,  # type: ignore[arg-type]
+            **{"start_timeout": 10, **keys},  # type: ignore[arg-type]
         )
 
     def now(self) -> datetime:
@@ -120,6 +119,20 @@ class FirstUpdateTests(SourceCase):
         state = self.source.state
         self.assertEqual((state.phase, state.updates, state.last_error), ("connected", 1, None))
         self.assertEqual((state.last_update, state.not_after), (NOW, first.not_after))
+        self.stop()
+
+    def test_no_limit(self) -> None:
+        """Without a limit it is waited for as long as it takes."""
+        self.stop()
+        self.watch = ManualWatch()
+        self.source = self.make(start_timeout=None)
+        self.source.startService()
+        ready = self.source.when_ready()
+        self.clock.pump([60.0] * 20)
+        self.assertNoResult(ready)
+        svid = AUTHORITY.svid("/a")
+        self.source.got_message(message_of(svid))
+        self.successResultOf(ready)
         self.stop()
 
     def test_implements_the_interfaces(self) -> None:
