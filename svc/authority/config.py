@@ -254,6 +254,9 @@ class AuthoritySettings(DaemonSettings):
     dataDir: AbsolutePath | None = None
     """A folder of its own in which the private keys of roots outlive the process, see [keys on disk](#keys-on-disk).
     Without it they end with the process."""
+    keysFile: AbsolutePath | None = None
+    """A file with private keys that is read at the start and never written, such as a mounted Secret of Kubernetes;
+    `--write-keys` makes one. *Together*: none with `dataDir`."""
     adminAddr: OptionalAddress = HostPort("127.0.0.1", naming.PORT_AUTHORITY_ADMIN)
     """A [web page](#pages-for-operators), `/status`, `/livez`, `/readyz`, `/config`; `"0"` or `""` disables. There is
     no authentication: keep it on loopback. A second authority on one machine needs another port."""
@@ -316,6 +319,12 @@ class AuthoritySettings(DaemonSettings):
             (self.socket is not None and self.pq_only, "workloadApi", self.workloadApi, "it without socket"),
             (self.pq_only and self.pqIssuer is None, "pqIssuer", None, "the PQ issuer that runs beside workloadApi"),
             (self.pq_only and self.bundleFile is not None, "bundleFile", self.bundleFile, "none beside workloadApi"),
+            (
+                self.keysFile is not None and (not self.pq_only or self.dataDir is not None),
+                "keysFile",
+                self.keysFile,
+                "it beside workloadApi, and without dataDir",
+            ),
             *_group_rules("", self.socketMode, self.socketGroup),
         ]
 

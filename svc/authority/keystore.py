@@ -20,13 +20,14 @@ from cryptography.hazmat.primitives.serialization import (
 
 from svc import strictjson
 from svc.authority.jwtsvid import JwtKey
-from svc.authority.keyfile import MAX_FILE, KeyFile, KeysRefused
+from svc.authority.keyfile import MAX_FILE, KeyFile, KeysNotStored, KeysRefused
 from svc.authority.x509ca import Root
 from svc.errors import SvcError
 from svc.identity.spiffeid import TrustDomain
 from svc.notary.pqissuer import PqIssuer
 from svc.pqissuer.keyrecords import certified_record, read_certified, read_pq_root, slot_record, slots_of
 from svc.pqissuer.rotation import BACKDATE, KeyRing, Slot
+from svc.workload.files import FileMissing, FileRefused, read_secret
 
 _VERSION: Final = 1
 Kind = Literal["x509", "jwt", "pq"]
@@ -43,6 +44,13 @@ class StoredKeys:
     found: bool = False
 
 
+class KeysReadOnly(KeysNotStored):
+    """new keys are due, and {path} is not written here"""
+
+    reason = "keys_read_only"
+    hint = "put a file with new keys in its place, and restart: svc-authority --write-keys makes one"
+
+
 class KeyStore:
     """Stores the keys of one trust domain in one folder."""
 
@@ -53,6 +61,7 @@ class KeyStore:
 
     @property
     def path(self) -> str:
+        """The file of the keys."""
         return self._file.path
 
     def open(self, now: datetime) -> StoredKeys:
@@ -65,12 +74,11 @@ class KeyStore:
         if data is None:
             return StoredKeys()
         try:
-            found = self._parsed(data)
-            for slots in (found.x509, found.jwt, found.pq):
-                self._refuse_future(slots, now)
+            written, found = _parsed(data, self._trust_domain, self.path, now)
         except BaseException:
             self._file.close()
             raise
+        self._written = written
         return found
 
     def keep(self, kind: Kind, ring: KeyRing[Any], slots: tuple[Slot[Any], ...]) -> None:
@@ -83,41 +91,86 @@ class KeyStore:
 
     def _write(self, kind: Kind, slots: tuple[Slot[Any], ...]) -> None:
         written = {**self._written, kind: [_record(slot) for slot in slots]}
-        document = {"version": _VERSION, "trustDomain": str(self._trust_domain), "keys": written}
-        self._file.replace(strictjson.dumps({"sha256": _digest(document), "document": document}))
+        self._file.replace(_serialized(self._trust_domain, written))
         self._written = written
 
-    def _parsed(self, data: bytes) -> StoredKeys:
+
+class ReadOnlyKeys:
+    """Keys in a file that somebody else writes, such as a Secret of Kubernetes; no new ones are made."""
+
+    def __init__(self, path: str, trust_domain: TrustDomain) -> None:
+        self.path = path
+        self._trust_domain = trust_domain
+
+    def open(self, now: datetime) -> StoredKeys:
+        """
+        Read the keys.
+
+        Raises :class:`KeysRefused`, also where there is no file, or others can read it.
+        """
         try:
-            whole = strictjson.loads_object(data, max_bytes=MAX_FILE)
-            document = whole["document"]
-            if whole["sha256"] != _digest(document) or not isinstance(document, dict):
-                raise KeysRefused(path=self.path, defect="it is damaged: its digest does not match")
-            if document["version"] != _VERSION:
-                raise KeysRefused(path=self.path, defect=f"it has version {document['version']!r}")
-            if document["trustDomain"] != str(self._trust_domain):
-                raise KeysRefused(path=self.path, defect="it has the keys of another trust domain")
-            self._written = {kind: list(document["keys"][kind]) for kind in _KINDS}
-            return StoredKeys(
-                slots_of(self._written["x509"], self._root),
-                slots_of(self._written["jwt"], _jwt_key),
-                slots_of(self._written["pq"], lambda record: read_pq_root(record, self._trust_domain)),
-                found=True,
-            )
-        except KeysRefused:
-            raise
-        except (SvcError, KeyError, TypeError, ValueError) as error:
-            # Without the parser's message, which may contain a part of a key.
-            raise KeysRefused(path=self.path, defect=f"it is malformed ({type(error).__name__})") from None
+            data = read_secret(self.path, max_bytes=MAX_FILE)
+        except (FileMissing, FileRefused) as error:
+            raise KeysRefused(path=self.path, defect=error.evidence.get("defect", "there is no such file")) from error
+        return _parsed(data, self._trust_domain, self.path, now)[1]
 
-    def _refuse_future(self, slots: Iterable[Slot[Any]], now: datetime) -> None:
-        made = [slot.made for slot in slots]
-        if made and min(made) - now > BACKDATE:
-            raise KeysRefused("keys_of_the_future", path=self.path, made=min(made).isoformat(timespec="seconds"))
+    def keep(self, kind: Kind, ring: KeyRing[Any], slots: tuple[Slot[Any], ...]) -> None:
+        """Start a ring with the keys, which refuses each change from now on."""
+        if not slots:
+            raise KeysRefused(path=self.path, defect=f"it has no keys of the kind {kind}")
+        ring.resume(slots, self._refuse)
 
-    def _root(self, record: Mapping[str, str]) -> Root:
-        certificate, key = read_certified(record, self._trust_domain)
-        return Root(certificate, key)
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _refuse(self, _slots: tuple[Slot[Any], ...]) -> None:
+        raise KeysReadOnly(path=self.path)
+
+
+def serialized_keys(trust_domain: TrustDomain, slots: Mapping[Kind, tuple[Slot[Any], ...]]) -> bytes:
+    """The content of a file with keys."""
+    return _serialized(trust_domain, {kind: [_record(slot) for slot in slots.get(kind, ())] for kind in _KINDS})
+
+
+def _serialized(trust_domain: TrustDomain, records: Mapping[str, list[dict[str, str]]]) -> bytes:
+    document = {"version": _VERSION, "trustDomain": str(trust_domain), "keys": dict(records)}
+    return strictjson.dumps({"sha256": _digest(document), "document": document})
+
+
+def _parsed(
+    data: bytes, trust_domain: TrustDomain, path: str, now: datetime
+) -> tuple[dict[str, list[dict[str, str]]], StoredKeys]:
+    """The records of a file, and the keys."""
+    try:
+        whole = strictjson.loads_object(data, max_bytes=MAX_FILE)
+        document = whole["document"]
+        if whole["sha256"] != _digest(document) or not isinstance(document, dict):
+            raise KeysRefused(path=path, defect="it is damaged: its digest does not match")
+        if document["version"] != _VERSION:
+            raise KeysRefused(path=path, defect=f"it has version {document['version']!r}")
+        if document["trustDomain"] != str(trust_domain):
+            raise KeysRefused(path=path, defect="it has the keys of another trust domain")
+        records: dict[str, list[dict[str, str]]] = {kind: list(document["keys"][kind]) for kind in _KINDS}
+        found = StoredKeys(
+            slots_of(records["x509"], lambda record: Root(*read_certified(record, trust_domain))),
+            slots_of(records["jwt"], _jwt_key),
+            slots_of(records["pq"], lambda record: read_pq_root(record, trust_domain)),
+            found=True,
+        )
+    except KeysRefused:
+        raise
+    except (SvcError, KeyError, TypeError, ValueError) as error:
+        # Without the parser's message, which may contain a part of a key.
+        raise KeysRefused(path=path, defect=f"it is malformed ({type(error).__name__})") from None
+    for slots in (found.x509, found.jwt, found.pq):
+        _refuse_future(slots, now, path)
+    return records, found
+
+
+def _refuse_future(slots: Iterable[Slot[Any]], now: datetime, path: str) -> None:
+    made = [slot.made for slot in slots]
+    if made and min(made) - now > BACKDATE:
+        raise KeysRefused("keys_of_the_future", path=path, made=min(made).isoformat(timespec="seconds"))
 
 
 def _digest(document: object) -> str:

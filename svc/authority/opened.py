@@ -8,7 +8,9 @@ from functools import partial
 
 from svc.authority.config import AuthoritySettings
 from svc.authority.federation import read_foreign, read_foreign_pq
+from svc.authority.keystore import ReadOnlyKeys
 from svc.process.checking import Check, check_new_socket, check_pages, check_port, check_service, check_written_file
+from svc.process.clock import utc_now
 from svc.workload.files import refuse_open_folder
 
 
@@ -19,6 +21,9 @@ def opened(settings: AuthoritySettings) -> Iterator[Check]:
     yield from _folders(settings)
     if settings.dataDir is not None:
         yield Check(f"folder of keys {settings.dataDir}", partial(_check_data_dir, settings.dataDir))
+    if settings.keysFile is not None:
+        keys = ReadOnlyKeys(settings.keysFile, settings.trustDomain)
+        yield Check(f"keys in {settings.keysFile}", lambda: keys.open(utc_now()))
     for federated in settings.federatesWith:
         for path, read in ((federated.bundleFile, read_foreign), (federated.pqBundleFile, read_foreign_pq)):
             if path is not None:

@@ -20,7 +20,7 @@ from svc.authority.conditions import LISTENERS, AuthorityHealth
 from svc.authority.config import AuthoritySettings, FederationSettings, PqSettings, load_settings
 from svc.authority.domain import LocalDomain, make_domain
 from svc.authority.federation import WatchedFile, read_foreign, read_foreign_pq
-from svc.authority.keystore import KeyStore, StoredKeys
+from svc.authority.keystore import KeyStore, ReadOnlyKeys, StoredKeys, serialized_keys
 from svc.authority.listeners import OwnIdentity, UnixListener, WorkloadApiListener
 from svc.authority.pqcallers import Attest, UnixCaller, listed, registered
 from svc.authority.publication import Publication, make_folders
@@ -87,7 +87,7 @@ class Authority(Daemon[AuthoritySettings]):
         self._domain = None if settings.pq_only else self._make_domain()
         self._source = self._make_source()
         self._pq: PqRootRing | None = None
-        self._keys = None if settings.dataDir is None else KeyStore(settings.dataDir, settings.trustDomain)
+        self._keys = _stored_keys(settings)
         pq_path = settings.pq_bundle_path if self._has_pq else None
         self._publication = Publication(settings.archive_path, pq_path, settings.bundleFile)
         self._federated_files = [each for one in settings.federatesWith for each in self._files_of(one)]
@@ -282,18 +282,12 @@ class Authority(Daemon[AuthoritySettings]):
     def _make_pq_roots(self) -> PqRootRing | None:
         if not self._has_pq:
             return None
-        settings, pq = self.settings, self.settings.pqIssuer or PqSettings()
+        settings = self.settings
         try:
             before = read_pq_bundles(settings.pq_bundle_path)
         except PqFileMissing:
             before = PqBundles()
-        roots = PqRootRing(
-            settings.trustDomain,
-            before,
-            ttl=timedelta(seconds=pq.rootTtl),
-            algorithm=pq.algorithm,
-            random=self._random,
-        )
+        roots = _pq_roots(settings, before, self._random)
         roots.keep_federated(frozenset(each.trustDomain for each in settings.federatesWith))
         return roots
 
@@ -389,3 +383,22 @@ class Authority(Daemon[AuthoritySettings]):
         if isinstance(error, SvcError) and self.running:
             fields = {"detail_reason": error.reason, "detail": f"{error}; {error.hint}"}
             self._report.record("svc.workload.source.stale", fields, {}, warn=True)
+
+
+def _stored_keys(settings: AuthoritySettings) -> KeyStore | ReadOnlyKeys | None:
+    if settings.keysFile is not None:
+        return ReadOnlyKeys(settings.keysFile, settings.trustDomain)
+    return None if settings.dataDir is None else KeyStore(settings.dataDir, settings.trustDomain)
+
+
+def _pq_roots(settings: AuthoritySettings, before: PqBundles, random: Callable[[int], bytes]) -> PqRootRing:
+    pq = settings.pqIssuer or PqSettings()
+    ttl = timedelta(seconds=pq.rootTtl)
+    return PqRootRing(settings.trustDomain, before, ttl=ttl, algorithm=pq.algorithm, random=random)
+
+
+def new_issuer_keys(settings: AuthoritySettings, now: datetime, random: Callable[[int], bytes]) -> bytes:
+    """The content of a ``keysFile`` with a new root for what a configuration says."""
+    roots = _pq_roots(settings, PqBundles(), random)
+    roots.advance(now)
+    return serialized_keys(settings.trustDomain, {"pq": roots.ring.announced})

@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authority.domain import LocalDomain, make_domain
 from svc.authority.jwtsvid import validate
 from svc.authority.keyfile import MAX_FILE, KeyFile, KeysNotStored, KeysRefused
-from svc.authority.keystore import KeyStore, StoredKeys, _digest
+from svc.authority.keystore import KeyStore, ReadOnlyKeys, StoredKeys, _digest, serialized_keys
 from svc.authority.registration import Entry, Selectors
 from svc.identity import SpiffeID, TrustDomain, verify_svid
 from svc.identity.pqbundle import PqBundles
@@ -327,6 +327,59 @@ class RefusedTests(KeysCase):
         left.write_bytes(b"half a key")
         self.assertTrue(Instance(self.folder).kept.found)
         self.assertFalse(left.exists())
+
+
+class ReadOnlyTests(KeysCase):
+    """The keys of an issuer in a file that somebody else writes."""
+
+    def setUp(self) -> None:
+        """Write a file with one root."""
+        super().setUp()
+        roots = self.roots()
+        roots.advance(NOW)
+        self.path = self.outer / "secret.json"
+        self.path.write_bytes(serialized_keys(DOMAIN, {"pq": roots.ring.announced}))
+        self.path.chmod(0o600)
+        self.root = roots.issuer(NOW).certificate
+
+    def roots(self) -> PqRootRing:
+        """A ring without keys."""
+        return PqRootRing(DOMAIN, PqBundles(), ttl=720 * HOUR, algorithm="ML-DSA-65", random=os.urandom)
+
+    def opened(self) -> PqRootRing:
+        """A ring with the keys of the file."""
+        keys, roots = ReadOnlyKeys(str(self.path), DOMAIN), self.roots()
+        keys.keep("pq", roots.ring, keys.open(NOW).pq)
+        roots.advance(NOW)
+        return roots
+
+    def test_same_root_and_sequence(self) -> None:
+        """Each process has the root of the file, and announces it under the same sequence."""
+        one, two = self.opened(), self.opened()
+        self.assertEqual(self.root, one.issuer(NOW).certificate)
+        self.assertEqual(one.bundles, two.bundles)
+        self.assertEqual([1], [each.sequence for each in one.bundles.entries.values()])
+
+    def test_never_written(self) -> None:
+        """A successor that is due is refused, the root goes on to sign, and the file stays as it is."""
+        before, roots = self.path.read_bytes(), self.opened()
+        later = NOW + 400 * HOUR
+        error = self.assertRaises(KeysNotStored, roots.advance, later)
+        self.assertEqual("keys_read_only", error.reason)
+        self.assertEqual((self.root, before), (roots.issuer(later).certificate, self.path.read_bytes()))
+
+    def test_refused(self) -> None:
+        """A file that is missing, open to others, damaged, or without a root stops the start."""
+        self.path.chmod(0o644)
+        self.assertRaises(KeysRefused, self.opened)
+        self.path.chmod(0o600)
+        self.path.write_bytes(serialized_keys(DOMAIN, {}))
+        self.assertRaises(KeysRefused, self.opened)
+        self.path.write_bytes(self.path.read_bytes()[:-9])
+        self.assertRaises(KeysRefused, self.opened)
+        self.path.unlink()
+        error = self.assertRaises(KeysRefused, self.opened)
+        self.assertIn("there is no such file", str(error))
 
 
 class NotStoredTests(KeysCase):

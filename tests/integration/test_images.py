@@ -259,7 +259,7 @@ class ImageTests(SynchronousTestCase):
         listed = json.loads((self.built.folder / "svc-manager.spdx.json").read_text())["packages"]
         manager = {each["name"]: each["versionInfo"] for each in listed}
         self.assertEqual(constraints["kubernetes"], manager["kubernetes"])
-        self.assertLessEqual(versions.items(), manager.items())
+        self.assertLessEqual(versions.keys(), manager.keys())
 
     def test_manager(self) -> None:
         """The Kubernetes client of the image of the manager can be imported; that of the proxies has none."""
