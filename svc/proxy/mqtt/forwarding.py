@@ -521,7 +521,8 @@ class Forwarder:
         elif isinstance(packet, Acknowledgement):
             if packet.type is PacketType.PUBREL:
                 self._got_client_release(packet.packet_id)
-            elif self._link is _Link.READY and self.session.next is None:
+            elif self._link in (_Link.OPENED, _Link.READY) and self.session.next is None:
+                # What answers a delivery depends on nothing that waits for the disk.
                 self._links.send_upstream(packet)
         elif isinstance(packet, (Subscribe, Unsubscribe)):
             self._got_request(packet)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from svc.proxy.mqtt.buffer.limits import BufferLimits
@@ -46,6 +46,8 @@ class ModelStore:
         self.accepting = True
         self.full = False
         self.octets = 0
+        #: Whether calls wait for the next commit where nothing is written, too: a disk slower than all the rest.
+        self.waits = False
         self.sessions: dict[int, BufferedSession] = {}
         self.messages: dict[int, tuple[int, BufferedMessage]] = {}
         self.received_ids: dict[tuple[int, int], ReceivedId] = {}
@@ -62,8 +64,8 @@ class ModelStore:
 
     def when_durable(self, then: Callable[[], None]) -> None:
         group = self._waiting or self._current
-        if group:
-            group.append((False, then))
+        if group or self.waits:
+            (group or self._waiting).append((False, then))
         else:
             then()
 
@@ -187,6 +189,9 @@ class BrokerSession:
 
     received: dict[int, bytes] = field(default_factory=dict)
     filters: set[str] = field(default_factory=set)
+    #: Deliveries that are not complete: PUBLISH, or PUBREL when PUBREC was received.
+    outgoing: dict[int, Packet] = field(default_factory=dict)
+    last_id: int = 0
 
 
 class ModelBroker:
@@ -229,14 +234,45 @@ class ModelBroker:
         if temporary:
             self.sessions.pop(connect.client_id, None)
 
+    def deliver(self, payload: bytes, qos: int) -> Publish:
+        """Deliver a message to the client."""
+        assert self.connect is not None
+        session = self.sessions[self.connect.client_id]
+        session.last_id += 1
+        packet = Publish("x", payload, qos, packet_id=session.last_id)  # type: ignore[arg-type]
+        session.outgoing[session.last_id] = packet
+        return packet
+
+    def repeats(self) -> list[Packet]:
+        """What it sends behind CONNACK."""
+        assert self.connect is not None
+        outgoing = self.sessions[self.connect.client_id].outgoing.values()
+        return [replace(each, dup=True) if isinstance(each, Publish) else each for each in outgoing]
+
+    def _answered(self, session: BrokerSession, packet: Acknowledgement) -> list[Packet]:
+        """PUBACK, PUBREC or PUBCOMP of a delivery."""
+        name, delivery = packet.packet_id, session.outgoing.get(packet.packet_id)
+        if packet.type is PUBREC:
+            release = Acknowledgement(PUBREL, name)
+            if delivery is not None:
+                session.outgoing[name] = release
+            return [release]
+        expected = (
+            isinstance(delivery, Publish) and delivery.qos == 1 if packet.type is PUBACK else delivery is not None
+        )
+        if expected:
+            del session.outgoing[name]
+        return []
+
     def got(self, packet: Packet) -> list[Packet]:
         """The answers to a packet."""
         assert self.connect is not None
         session = self.sessions[self.connect.client_id]
         if isinstance(packet, Publish):
             return self._publish(session, packet)
+        if isinstance(packet, Acknowledgement) and packet.type is not PUBREL:
+            return self._answered(session, packet)
         if isinstance(packet, Acknowledgement):
-            assert packet.type is PUBREL, packet
             session.received.pop(packet.packet_id, None)
             self._unfinished.discard(packet.packet_id)
             return [Acknowledgement(PUBCOMP, packet.packet_id)]
@@ -359,6 +395,10 @@ class ModelClient:
         assert self.answered, f"{packet} before CONNACK"
         if isinstance(packet, Suback):
             self.subacks.append(packet.packet_id)
+        if isinstance(packet, Publish) and packet.qos:
+            return [Acknowledgement(PUBACK if packet.qos == 1 else PUBREC, packet.packet_id)]
+        if isinstance(packet, Acknowledgement) and packet.type is PUBREL:
+            return [Acknowledgement(PUBCOMP, packet.packet_id)]
         if not isinstance(packet, Acknowledgement):
             return []
         name, entry = packet.packet_id, self.unacked.get(packet.packet_id)
@@ -447,6 +487,8 @@ class World:
         self.to_broker: list[Packet] = []
         self.to_proxy: list[Packet] = []
         self.to_client: list[Packet] = []
+        #: Identifiers of deliveries that the client got on both of its present connections.
+        self.handed: set[int] = set()
         #: Upstream identifiers in use by the packets that the forwarder sent.
         self.in_use: dict[int, bytes] = {}
         self.notary = ModelNotary(self)
@@ -486,6 +528,8 @@ class World:
         assert self.client.connected or self.notary.closed, packet
         if self.client.connected:
             self.to_client.append(packet)
+            if isinstance(packet, Publish) and packet.qos:
+                self.handed.add(packet.packet_id)
 
     def admit(self, packet: Publish, demand: RecordDemand, *, stored: bool) -> Admission:
         assert demand == DEMAND
@@ -595,9 +639,23 @@ class World:
         connect, self.wanted = self.wanted, None
         if connect is None or self.forwarder is None:
             return False
-        self.forwarder.upstream_connected(self.broker.open(connect), self.now)
+        connack = self.broker.open(connect)
+        if connack.session_present:
+            self.to_proxy += self.broker.repeats()
+        self.forwarder.upstream_connected(connack, self.now)
         self.notary.close()
         return True
+
+    def broker_delivers(self, payload: bytes, qos: int) -> None:
+        """The broker delivers a message to the client."""
+        if self.broker.connect is not None:
+            self.to_proxy.append(self.broker.deliver(payload, qos))
+
+    def deliveries_complete(self) -> None:
+        """The broker has the answers to what the client got, unless either connection ended meanwhile."""
+        if self.broker.connect is not None and self.client.connected:
+            waiting = self.handed & set(self.broker.sessions[CLIENT_ID].outgoing)
+            assert not waiting, f"deliveries {waiting} stay without an answer"
 
     def broker_unreachable(self) -> None:
         """The connection that is wanted cannot be opened."""
@@ -681,11 +739,15 @@ class World:
 
     def settle(self) -> None:
         """Everything works until nothing happens any more."""
+        worked = 0
         for _turn in range(2000):
-            self.store.commit()
+            if not (self.store.waits and worked):
+                self.store.commit()
             self.admission(admitted=True)
             steps = (self.reads_page, self.broker_accepts, self.broker_reads, self.proxy_reads, self.client_reads)
-            if sum(step() for step in (*steps, self.notary_writes, self.client_resumed)) == 0 and self.store.idle:
+            worked = sum(step() for step in (*steps, self.notary_writes, self.client_resumed))
+            if not worked and self.store.idle:
+                self.deliveries_complete()
                 return
         raise AssertionError("it does not come to rest")
 
@@ -704,9 +766,11 @@ class World:
         """The client's connection is over."""
         self.client.connected = self.resumes = False
         self.to_client.clear()
+        self.handed.clear()
         self.notary.forget()
 
     def _forget_link(self) -> None:
         self.to_broker.clear()
         self.to_proxy.clear()
         self.in_use.clear()
+        self.handed.clear()

@@ -26,6 +26,7 @@ from svc.wire.mqtt import (
     Subscription,
     Version,
     Will,
+    encode,
 )
 from tests.proxy.mqtt.buffering import OpenedBuffer
 from tests.proxy.mqtt.rig import Device
@@ -249,6 +250,22 @@ class ClientTests(StoredCase):
         device.send(puback(message.packet_id))  # type: ignore[union-attr]
         self.rig.settle()
         self.assertEqual([puback(9)], self.rig.broker_takes())
+
+    def test_answers_before_the_disk(self) -> None:
+        """A client that has come back answers deliveries while the disk is slow; the broker gets that at once."""
+        self.connected().leave()
+        self.rig.settle()
+        self.rig.broker_leaves()
+        device = self.rig.device(clean_start=False, properties=LASTING)
+        self.rig.broker_takes()
+        protocol, _wire = self.rig.endpoint.connections[-1]
+        packets = (Connack(True), Publish("t", b"", 1, packet_id=7), Publish("t", b"", 2, packet_id=8))
+        # None of the turns in which the buffer would write.
+        protocol.dataReceived(b"".join(encode(each, Version.V5, "server") for each in packets))
+        self.assertEqual([Connack, Publish, Publish], [type(each) for each in device.take()])
+        answers = [puback(7), Acknowledgement(PacketType.PUBREC, 8)]
+        device.send(*answers)
+        self.assertEqual(answers, self.rig.broker_takes())
 
     def test_leaves(self) -> None:
         """DISCONNECT reaches the broker behind the messages; a client that vanishes leaves its will to it."""

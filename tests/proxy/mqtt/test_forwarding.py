@@ -861,6 +861,21 @@ class RelayTests(ForwardingCase):
         world.sends(*answers)
         self.assertEqual(answers, world.to_broker)
 
+    def test_deliveries_before_the_disk(self) -> None:
+        """A client that has come back acknowledges deliveries while the disk is slow, and the broker gets that."""
+        world = self.opened()
+        world.connect()
+        world.broker_accepts()
+        for qos in (1, 2):
+            world.broker_delivers(b"d", qos)
+        # The operations of the new connection are not durable all the while.
+        for _turn in range(8):
+            world.proxy_reads()
+            world.client_reads()
+            world.broker_reads()
+        self.assertEqual({}, world.broker.sessions[CLIENT_ID].outgoing)
+        self.assertFalse(world.store.idle)
+
     def test_deliveries_without_a_client(self) -> None:
         """Nothing is passed on while the client is away, nor answered in its place."""
         world = self.opened()

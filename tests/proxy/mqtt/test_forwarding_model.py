@@ -53,6 +53,7 @@ class ForwardingMachine(RuleBasedStateMachine):
         lowest=st.booleans(),
         window=st.sampled_from((1, 3, 100)),
         letters=st.sampled_from((0, 1, 1000)),
+        waits=st.booleans(),
     )
     def begin(
         self,
@@ -63,16 +64,18 @@ class ForwardingMachine(RuleBasedStateMachine):
         lowest: bool,
         window: int,
         letters: int,
+        waits: bool,
     ) -> None:
         """A client connects for the first time; it may exceed the ``window`` that it has."""
         # About three messages.
         self.world = World(version, memory=400, receive_maximum=window)
         self.world.broker.receive_maximum, self.world.page_size, self.world.random = receive_maximum, page, random
         self.world.client.lowest_id = lowest
-        self.world.store.letters = letters
+        self.world.store.letters, self.world.store.waits = letters, waits
         self.number = 0
         self.session_lost = False
         self.qos: dict[bytes, int] = {}
+        self.relayed: set[bytes] = set()
         #: Whether the broker acknowledges messages that are recorded.
         self.recorded: dict[bytes, bool] = {}
         self.world.connect()
@@ -93,6 +96,8 @@ class ForwardingMachine(RuleBasedStateMachine):
                 self.number += 1
                 payload = b"%d" % self.number
                 self.qos[payload] = qos
+                if relayed:
+                    self.relayed.add(payload)
                 if recorded:
                     self.recorded[payload] = relayed
                 self.world.publish(payload, qos, relayed=relayed, recorded=recorded)
@@ -142,6 +147,12 @@ class ForwardingMachine(RuleBasedStateMachine):
     def broker_busy(self, code: int) -> None:
         """The broker accepts no message for now, or does again."""
         self.world.broker.busy = code if self.world.client.version is Version.V5 else 0
+
+    @rule(qos=st.sampled_from((1, 2)), count=SEVERAL)
+    def broker_delivers(self, qos: int, count: int) -> None:
+        """The broker delivers messages to the client."""
+        for _message in range(count):
+            self.world.broker_delivers(b"delivery", qos)
 
     @rule()
     def link_breaks(self) -> None:
@@ -265,7 +276,10 @@ class ForwardingMachine(RuleBasedStateMachine):
         missing = world.client.acknowledged - set(delivered) - set(world.store.dead_letters) - forgotten
         assert not missing, missing
         assert not world.store.messages, world.store.messages
-        first = list(dict.fromkeys(each for each in delivered if self.qos[each] and each in world.store.order))
+        # A client that did not read the refusal of a message that the broker acknowledges sends it as another one.
+        anew = self.relayed & world.broker.kept_back
+        ordered = [each for each in delivered if self.qos[each] and each in world.store.order and each not in anew]
+        first = list(dict.fromkeys(ordered))
         # What was on its way behind a message that was refused for now may come before it.
         for kept_back in (False, True):
             numbers = [world.store.order[each] for each in first if (each in world.broker.kept_back) is kept_back]
