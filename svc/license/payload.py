@@ -29,6 +29,8 @@ MAX_TRUST_DOMAINS: Final = 64
 MAX_WARNINGS: Final = 16
 #: Ten years, for days of grace and of warnings.
 MAX_DAYS: Final = 3660
+#: How times are written that are not NumericDates.
+INSTANT: Final = "a time such as 2027-12-31T23:59:59Z"
 
 _Item = TypeVar("_Item")
 
@@ -169,16 +171,19 @@ def read_claims(payload: bytes) -> Claims:
     return claims
 
 
-def parse_instant(text: str) -> datetime:
+def parse_instant(value: object) -> datetime:
     """
-    Read a time in the one spelling ``2027-12-31T23:59:59Z``.
+    Read a time in the one spelling :data:`INSTANT`.
 
     Raises:
-        ValueError: for any other text.
+        ValueError: for any other value; its text says what was expected.
     """
-    found = datetime.fromisoformat(text)
-    if found.tzinfo is None or utc_seconds(found) != text:
-        raise ValueError("a time such as 2027-12-31T23:59:59Z")
+    try:
+        found = datetime.fromisoformat(str(value))
+    except ValueError as error:
+        raise ValueError(INSTANT) from error
+    if found.tzinfo is None or utc_seconds(found) != value:
+        raise ValueError(INSTANT)
     return found
 
 
@@ -224,7 +229,7 @@ def _instant(claims: Claims, name: str) -> datetime | None:
     try:
         return None if text is None else parse_instant(text)
     except ValueError as error:
-        raise claims.mistyped(name, "a time such as 2027-12-31T23:59:59Z") from error
+        raise claims.mistyped(name, INSTANT) from error
 
 
 def _trust_domains(claims: Claims) -> tuple[TrustDomain, ...]:

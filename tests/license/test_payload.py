@@ -114,4 +114,6 @@ class PayloadTests(SynchronousTestCase):
             "2027-12-32T00:00:00Z",
             "",
         ):
-            self.assertRaises(ValueError, parse_instant, text)
+            error = self.assertRaises(ValueError, parse_instant, text)
+            self.assertEqual(str(error), "a time such as 2027-12-31T23:59:59Z")
+        self.assertRaises(ValueError, parse_instant, 20271231)

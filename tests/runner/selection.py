@@ -57,6 +57,8 @@ _FILES = {
     "images/*": ("tests.integration.test_images*", "tests.integration.test_cluster", "tests.e2e*"),
     "bin/image": ("tests.integration.test_images*", "tests.e2e*"),
     "charts/*": ("tests.integration.test_chart*", "tests.integration.test_crds*", "tests.e2e*", "tests.test_docs"),
+    "licensing/*": ("tests.license.test_signing",),
+    "bin/license-sign": ("tests.license.test_signing",),
     "bin/quickstart": ("tests.integration.test_quickstart",),
     "bin/bench": ("tests.integration.test_bench",),
     "bin/check": (),
