@@ -18,6 +18,7 @@ from docs.generator.pages import COMMAND, PageBroken, filled
 from svc.cli import broker, files, verify
 from svc.cli.curl import command as curl
 from svc.cli.globals import GLOBAL_FLAGS
+from svc.cli.license import command as licenses
 from svc.cli.policy import command as policy
 from svc.cli.receipts import command as receipts
 from svc.cli.root import COMMANDS
@@ -146,6 +147,7 @@ class CommandLineTests(SynchronousTestCase):
                 files.command,
                 status.command,
                 verify.command,
+                *licenses.command.commands.values(),
                 *policy.command.commands.values(),
                 *receipts.command.commands.values(),
             )

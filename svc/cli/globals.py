@@ -11,6 +11,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any, BinaryIO, Final
 
@@ -63,12 +64,14 @@ class Invocation:
     Args:
         stdin: standard input; None where it is closed.
         run_exchange: replaces :func:`svc.cli.curl.network.run_on_network` in tests of ``svc curl``.
+        now: the clock of commands that judge local files.
     """
 
     console: Console
     environ: Mapping[str, str]
     stdin: BinaryIO | None = None
     run_exchange: Callable[..., Any] | None = None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
 def _store_given(ctx: click.Context, param: click.Parameter, value: Any) -> Any:

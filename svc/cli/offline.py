@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from svc import __version__, naming
+from svc.cli.documents import read_file
 from svc.cli.errors import CliError, CommandFailed, FileUnreadable, UsageRefused
 from svc.cli.globals import GlobalOptions, Invocation
 from svc.cli.output import Console
@@ -95,7 +96,7 @@ def run_verify(
     console, moment = invocation.console, now()
     evidence = octets = None
     try:
-        octets = _read_file(plan.path, MAX_EVIDENCE)
+        octets = read_file(plan.path, MAX_EVIDENCE)
         evidence = EvidenceFile.parse(octets)
         verification = verify_offline(
             evidence,
@@ -118,15 +119,6 @@ def run_verify(
     if plan.html:
         print_page(verification, octets, evidence, plan, console, moment)
     return 0
-
-
-def _read_file(path: str, limit: int) -> bytes:
-    """Read up to one octet more than the limit, so that a parser refuses a larger file."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(limit + 1)
-    except OSError as error:
-        raise FileUnreadable(path=path, detail=(error.strerror or str(error)).lower()) from error
 
 
 def root_remarks(plan: VerifyPlan, error: SvcError) -> tuple[str, ...]:

@@ -421,6 +421,7 @@ def run_svc(
     environ: Mapping[str, str] | None = None,
     context: MemoryContext | None = None,
     stdin: bytes | None = None,
+    now: datetime = NOW,
 ) -> Ran:
     """Run the command line in memory; without octets for it, standard input is closed."""
     stdout, stderr = io.BytesIO(), io.BytesIO()
@@ -430,6 +431,7 @@ def run_svc(
         variables,
         None if stdin is None else io.BytesIO(stdin),
         None if context is None else context.run,
+        lambda: now,
     )
     status = main(list(words), invocation=invocation)
     return Ran(status, stdout.getvalue(), stderr.getvalue().decode())

@@ -29,6 +29,7 @@ class CandidateTests(SynchronousTestCase):
             "curl",
             "files",
             "help",
+            "license",
             "policy",
             "receipts",
             "status",
@@ -37,6 +38,9 @@ class CandidateTests(SynchronousTestCase):
         ]
         self.assertEqual(offered(""), (commands, 4))
         self.assertEqual(offered("policy", ""), (["check", "test"], 4))
+        self.assertEqual(offered("license", ""), (["info"], 4))
+        self.assertEqual(offered("license", "info", "-o", ""), (["text", "json", "yaml"], 4))
+        self.assertEqual(offered("license", "info", ""), ([], 0))
         self.assertEqual(offered("help", "policy", "c"), (["check"], 4))
         self.assertEqual(offered("cu"), (["curl"], 4))
         self.assertEqual(offered("-v", "-2", "ver"), (["verify", "version"], 4))

@@ -8,6 +8,7 @@ Each file in ``transcripts/`` holds runs: a line ``$ svc words``, lines ``# NAME
 from __future__ import annotations
 
 import shlex
+from datetime import datetime
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -39,10 +40,10 @@ def runs(text: str) -> list[tuple[dict[str, str], str, str]]:
     return found
 
 
-def transcript_of(command: str, environ: dict[str, str]) -> str:
-    """Run a command and format its result as a transcript."""
+def transcript_of(command: str, environ: dict[str, str], *, now: str = "2026-11-21T09:00:00Z") -> str:
+    """Run a command at a time and format its result as a transcript."""
     words = shlex.split(command)
-    ran = run_svc(*words[1:], environ=environ)
+    ran = run_svc(*words[1:], environ=environ, now=datetime.fromisoformat(now))
     text = f"exit: {ran.status}\n"
     for name, stream in (("stdout", ran.stdout.decode()), ("stderr", ran.stderr)):
         if stream:

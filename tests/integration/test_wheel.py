@@ -5,6 +5,7 @@ from __future__ import annotations
 import email
 import re
 import shutil
+import subprocess
 import sys
 import zipfile
 from contextlib import ExitStack
@@ -16,6 +17,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from docs.generator.pages import TOP
 from svc.cli.files import KINDS
 from svc.data import FOLDER
+from tests.license.material import envelope, text_of
 from tests.peers.daemon import environment
 from tests.peers.folders import short_folder
 from tests.peers.programs import find, run
@@ -47,10 +49,14 @@ class Wheel:
         ran = run(command)
         assert ran.returncode == 0, ran.stdout.decode() + ran.stderr.decode()
 
-    def svc(self, *arguments: str) -> str:
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         """Run the installed command line, which finds the other packages of this interpreter behind its own."""
         path = f"{self.target}:{environment()['PYTHONPATH'].partition(':')[2]}"
-        ran = run([self.target / "bin" / "svc", *arguments], PYTHONPATH=path)
+        return run([self.target / "bin" / "svc", *arguments], PYTHONPATH=path)
+
+    def svc(self, *arguments: str) -> str:
+        """Run it; returns what it prints."""
+        ran = self.run(*arguments)
         assert ran.returncode == 0, ran.stderr.decode()
         return ran.stdout.decode()
 
@@ -96,6 +102,16 @@ class WheelTests(SynchronousTestCase):
             for file in filter(Path.is_file, (FOLDER / kind).rglob("*")):
                 self.assertEqual(file.read_bytes(), (path / file.relative_to(FOLDER / kind)).read_bytes())
         self.assertIn("# bash completion", self.wheel.svc("completion", "bash"))
+
+    def test_the_test_vendor_is_refused(self) -> None:
+        """What is installed shows a license of the test vendor, and does not accept it."""
+        folder = self.enterContext(ExitStack())
+        path = short_folder(folder) / "acme.license"
+        path.write_text(text_of(envelope()))
+        ran = self.wheel.run("license", "info", str(path))
+        self.assertEqual(1, ran.returncode)
+        self.assertTrue(ran.stdout.startswith(b"UNVERIFIED License "), ran.stdout)
+        self.assertIn(b"(license_key_of_tests)", ran.stderr)
 
     def test_man_pages(self) -> None:
         """groff reads each man page without a warning, and prints its flags and examples as they are typed."""

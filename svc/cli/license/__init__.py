@@ -1,0 +1,1 @@
+"""``svc license``: the commands about license files."""

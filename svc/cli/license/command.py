@@ -1,0 +1,63 @@
+"""The commands below ``svc license``: their flags; what they do is in the modules beside this one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from svc.cli.flags import Arguments, OneOf, value_flag
+from svc.cli.globals import SvcCommand, SvcGroup, global_options
+from svc.cli.helptext import render_help
+
+_OUTPUT = value_flag(
+    "-o --output",
+    "string",
+    "text, or json or yaml for one document",
+    type=OneOf("text", "json", "yaml"),
+    default="text",
+)
+
+
+def _run_info(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
+    global_options(ctx)
+    from svc.cli.license.info import run_info
+
+    return run_info(words[0], values["output"], ctx.obj)
+
+
+def _run_group(ctx: click.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        global_options(ctx)
+        ctx.obj.console.write_text(render_help(ctx, ctx.obj.console.width))
+
+
+_info_command = SvcCommand(
+    "info",
+    params=[_OUTPUT, Arguments("words", "FILE", minimum=1, maximum=1, noun="FILE")],
+    callback=click.pass_context(_run_info),
+    short_help="verify a license file and print what it says",
+    help="""
+    Verify the signatures of a license file by the vendor's keys that are part of svc, and print what it says and in
+    which state it is now. No cluster and no network are needed. What a mail program did to the file is undone.
+
+    A license that is not signed by the vendor, or was changed, is printed as far as it can be read, marked UNVERIFIED,
+    and the exit status is 1. One that has ended is printed with its state, and the exit status is 0.
+    """,
+    epilog="""
+Examples:
+  svc license info acme.license
+  svc license info -o json acme.license | jq -r .state
+""",
+    add_help_option=False,
+)
+command = SvcGroup(
+    "license",
+    callback=click.pass_context(_run_group),
+    commands=[_info_command],
+    invoke_without_command=True,
+    help="""
+    Look at signed license files.
+    """,
+    add_help_option=False,
+)
