@@ -13,8 +13,14 @@ from datetime import UTC, datetime
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from svc.cli.license.report import unverified_report
 from svc.errors import SvcError
 from svc.identity import verify_svid
+from svc.license.armour import armoured, read_armour
+from svc.license.payload import License
+from svc.license.states import assess
+from svc.license.vendors import pinned_keys
+from svc.license.verification import UnverifiedLicense, VerifiedLicense
 from svc.notary.errors import NotaryError
 from svc.notary.ids import receipt_id
 from svc.notary.receiptcheck import ReceiptClaims
@@ -48,6 +54,7 @@ from svc.wire.mqtt import (
     encode,
 )
 from svc.wire.proxyprotocol import FIXED, ProxyHeader, ProxyHeaderInvalid, ProxyHeaderParser
+from tests.license.material import LICENSE, text_of
 from tests.policy.test_engine import CONNECTIONS, POLICIES, REQUESTS, assert_as_naive, facts
 from tests.policyfiles.test_files import DENY_LIST, POLICY
 from tests.proxy.mqtt.sessions import Pair
@@ -258,6 +265,29 @@ def message_payload(data: bytes) -> None:
     described(receipt_summary("name", data))
 
 
+def license_file(data: bytes) -> None:
+    """A file is refused or has a license in it, which is read back from the file that we write of it."""
+    try:
+        text = read_armour(data)
+    except NotaryError as error:
+        _shown(error)
+        return
+    assert read_armour(armoured(text).encode()).content == text.content
+
+
+def license_payload(data: bytes) -> None:
+    """A payload is refused or read as a license that is written, has a state at any time, and can be shown."""
+    try:
+        found = License.from_payload(data)
+    except NotaryError as error:
+        _shown(error)
+        return
+    assert License.from_payload(found.to_payload()) == found
+    assessed = assess(VerifiedLicense(found, pinned_keys()[0], b""), _NOW)
+    report = unverified_report(UnverifiedLicense(license=found), assessed, _NOW).render()
+    assert report.replace("\n", "").isprintable(), repr(report)
+
+
 def _cuts(data: bytes) -> tuple[list[int], bytes]:
     """Where the rest of an input is cut: its first octet says at how many places, which follow."""
     count = data[0] % 8 if data else 0
@@ -322,6 +352,8 @@ TARGETS = {
         ),
     ),
     "message_payload": Target(message_payload, (_PAYLOAD,), inputs=2_000),
+    "license_file": Target(license_file, (text_of(b"x" * 60).encode(), f"> {text_of(b'x')}".encode("utf-16")), 512),
+    "license_payload": Target(license_payload, (LICENSE.to_payload(),), inputs=2_000),
     "proxy_header": Target(
         proxy_header,
         (

@@ -97,6 +97,14 @@ class FuzzTests(SynchronousTestCase):
         """Packets of a client of MQTT through the proxy."""
         self.fuzz("mqtt_session")
 
+    def test_license_file(self) -> None:
+        """Texts of license files."""
+        self.fuzz("license_file")
+
+    def test_license_payload(self) -> None:
+        """Payloads of licenses."""
+        self.fuzz("license_payload")
+
     def test_proxy_header(self) -> None:
         """PROXY protocol headers."""
         self.fuzz("proxy_header")
