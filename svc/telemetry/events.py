@@ -225,6 +225,20 @@ class Event(Enum):
         "failure",
         "an acknowledged message is not accepted and is kept",
     )
+    BUFFER_DEAD_LETTER_OVER = (
+        "svc.proxy.buffer.dead_letter_over",
+        _AUDIT,
+        _INFO,
+        "success",
+        "an operator decided about a message that was not accepted",
+    )
+    BUFFER_DEAD_LETTER_KEPT = (
+        "svc.proxy.buffer.dead_letter_kept",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "a message that an operator wants to be sent cannot be stored now",
+    )
     BUFFER_DEAD_LETTERS_FULL = (
         "svc.proxy.buffer.dead_letters_full",
         _OPERATIONAL,

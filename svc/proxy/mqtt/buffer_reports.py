@@ -9,7 +9,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from svc.errors import SvcError, printable
-from svc.proxy.mqtt.buffer.records import RejectionCause, SessionKey
+from svc.proxy.mqtt.buffer.records import DeadLetter, RejectionCause, SessionKey
 from svc.proxy.mqtt.forwarding import AckSource, DropCause, RefusalCause
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -76,6 +76,22 @@ class BufferReports:
             attributes: dict[str, Value] = {"listener": key.listener, "client_id": printable(key.client_id, 64), **more}
             attributes["repeated"] = omitted or None
             emit(self.log, event, detail_reason=reason, detail=detail, attributes=attributes)
+
+    def dead_letter_over(self, letter: DeadLetter | None, decision: Literal["send", "delete"]) -> None:
+        """Count and log what an operator decided; None is a dead letter that cannot be read."""
+        self.metrics.dead_letters_kept.dec()
+        self._log_letter(Event.BUFFER_DEAD_LETTER_OVER, letter, decision)
+
+    def dead_letter_kept(
+        self, letter: DeadLetter | None, reason: Literal["another_identity", "no_room", "unreadable"]
+    ) -> None:
+        """Log that a dead letter cannot be sent as an operator wants."""
+        self._log_letter(Event.BUFFER_DEAD_LETTER_KEPT, letter, reason)
+
+    def _log_letter(self, event: Event, letter: DeadLetter | None, reason: str) -> None:
+        key = SessionKey("", "", "") if letter is None else letter.key
+        topic = None if letter is None else printable(letter.message.topic, MAX_TOPIC)
+        self.log_limited(event, key, reason, topic=topic)
 
     # svc.sqlite.groups.GroupObserver
 

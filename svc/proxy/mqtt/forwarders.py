@@ -20,7 +20,15 @@ from zope.interface import implementer
 
 from svc.errors import SvcError, printable
 from svc.proxy.errors import ProxyError
-from svc.proxy.mqtt.buffer.records import BufferedMessage, BufferedSession, LoadedSession, SessionKey
+from svc.proxy.mqtt.buffer.records import (
+    BufferedMessage,
+    BufferedSession,
+    DeadLetter,
+    LoadedSession,
+    ReadLetter,
+    SessionKey,
+    Wanted,
+)
 from svc.proxy.mqtt.buffer.store import MessageBuffer
 from svc.proxy.mqtt.buffer_reports import BufferReports, SessionReports
 from svc.proxy.mqtt.buffered_upstream import BufferedUpstream
@@ -43,6 +51,10 @@ if TYPE_CHECKING:
     from svc.proxy.mqtt.buffered_session import BufferedMqttSession
     from svc.proxy.mqtt.connection import MqttConnection
     from svc.proxy.mqtt.context import MqttContext
+
+
+#: Seconds between two looks for dead letters with which an operator wants something done.
+LOOK_INTERVAL: Final = 5.0
 
 
 class StoreAndForward:
@@ -78,6 +90,8 @@ class StoreAndForward:
         self._sessions: dict[SessionKey, StoredSession] = {}
         #: Which identity has a client identifier at a listener.
         self._owners: dict[tuple[str, str], str] = {}
+        self._looking: IDelayedCall | None = None
+        self._closed = False
 
     @property
     def now(self) -> Moment:
@@ -102,12 +116,16 @@ class StoreAndForward:
         for each in loaded:
             self._add(each)
         self.reports.opened(len(loaded), sum(each.messages for each in loaded), len(self.buffer.dead_letters))
+        self._look_later()
 
     async def close(self) -> None:
         """Leave all brokers, and close the buffer; raises JournalStuck."""
         if not self._opened:
             return
         self.reports.closing()
+        self._closed = True
+        if self._looking is not None:
+            self._looking.cancel()
         for each in list(self._sessions.values()):
             each.stop()
         await self.buffer.close()
@@ -175,6 +193,63 @@ class StoreAndForward:
         if self._sessions.get(session.key) is session:
             del self._sessions[session.key]
             del self._owners[session.key[:2]]
+
+    # -- Dead letters ------------------------------------------------------------------------------------------------
+
+    def _look_later(self) -> None:
+        if not self._closed:
+            self._looking = self.clock.callLater(LOOK_INTERVAL, self._look)
+
+    def _look(self, after: int = 0) -> None:
+        """Do what an operator wants with the dead letters behind a number."""
+        self._looking = None
+        if self._closed:
+            return
+        if not self.buffer.dead_letters:
+            self._look_later()
+            return
+        self.buffer.wanted_dead_letters(after).addCallbacks(self._found, self._not_found).addErrback(self._failed)
+
+    def _found(self, letters: Sequence[ReadLetter]) -> None:
+        if not letters:
+            self._look_later()
+            return
+        for each in letters:
+            # One that is decided on may still be on the disk.
+            if each.number in self.buffer.dead_letters:
+                self._decided(each)
+        self.buffer.when_durable(partial(self._look, letters[-1].number))
+
+    def _not_found(self, failure: Failure) -> None:
+        failure.trap(SvcError)
+        self.reports.db_error("put", str(failure.value))
+        self._look_later()
+
+    def _failed(self, failure: Failure) -> None:
+        self.reports.log.failure("looking at dead letters failed unexpectedly", failure)
+        self._look_later()
+
+    def _decided(self, read: ReadLetter) -> None:
+        if read.wanted is Wanted.DELETE:
+            self.buffer.dead_letter_over(read.number)
+            self.reports.dead_letter_over(read.letter, "delete")
+        elif read.letter is None:
+            self.reports.dead_letter_kept(None, "unreadable")
+        else:
+            self._send_again(read.letter)
+
+    def _send_again(self, letter: DeadLetter) -> None:
+        key = letter.key
+        if self._owners.get(key[:2], key.owner) != key.owner:
+            self.reports.dead_letter_kept(letter, "another_identity")
+            return
+        session = self._sessions.get(key)
+        if session is None:
+            ended = BufferedSession(key, letter.connect, ended=self.now.wall, expiry=0, incomplete=letter.incomplete)
+            session = self._add(LoadedSession(ended))
+            if key.listener in self._listeners:
+                session.resume(start=False)
+        session.send_again(letter)
 
     def _add(self, loaded: LoadedSession) -> StoredSession:
         session = StoredSession(self, loaded)
@@ -303,6 +378,24 @@ class StoredSession:
         self._run_due()
         self._client = client
         connection.deliver_from(_ClientPacer(self, client, connection))
+
+    def send_again(self, letter: DeadLetter) -> None:
+        """Forward a message that was a dead letter, unless it is one no more or there is no room for it."""
+
+        def send() -> None:
+            owner, message = self._owner, letter.message
+            if message.number not in owner.buffer.dead_letters:
+                return
+            if self.forwarder.send_again(message.renewed(owner.now.wall), owner.now):
+                # In the turn, and so in the transaction, that stores it.
+                owner.buffer.dead_letter_over(message.number)
+                owner.reports.dead_letter_over(letter, "send")
+            else:
+                owner.reports.dead_letter_kept(letter, "no_room")
+                if self._client is None and not self.forwarder.session.number:
+                    self.ended()
+
+        self._do(send)
 
     def verify_time(self, wall: datetime) -> None:
         """End a connection whose credentials have ended."""

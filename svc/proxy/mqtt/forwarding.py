@@ -571,6 +571,18 @@ class Forwarder:
             received.receipt, received.due = receipt, b""
             self._store.received(self.session, packet.packet_id, received)
 
+    def send_again(self, message: BufferedMessage, now: Moment) -> bool:
+        """Store a message that was a dead letter behind those that wait; returns whether there is room for it."""
+        self._now = now
+        new = not self.session.number
+        if self._refusal(message) is not None or (new and self._store.full):
+            return False
+        if new:
+            self._store.session(self.session)
+        self._keep(message, recorded=False, again=True)
+        self._advance()
+        return True
+
     # The broker.
 
     def upstream_connected(self, connack: Connack, now: Moment) -> None:
@@ -900,8 +912,12 @@ class Forwarder:
         if self._closing and (at_once or not (self._pending_acks or self._unrecorded)):
             self._close_client(ReasonCode.QUOTA_EXCEEDED)
 
-    def _keep(self, message: BufferedMessage, *, recorded: bool) -> None:
-        """Store a message; where nothing is before it, it has its packet identifier from the beginning."""
+    def _keep(self, message: BufferedMessage, *, recorded: bool, again: bool = False) -> None:
+        """
+        Store a message; where nothing is before it, it has its packet identifier from the beginning.
+
+        Nobody waits for the acknowledgement of one that was stored before (``again``).
+        """
         store, window = self._store, self._window
         in_memory = self._cursor == self._last and self._queue_octets + self._pending_octets < self._limits.memory
         flight = None
@@ -916,12 +932,14 @@ class Forwarder:
         self._last = message.number
         if in_memory:
             self._cursor = message.number
-        self._remember(message, recorded=recorded)
+        if not again:
+            self._remember(message, recorded=recorded)
+        client = 0 if again else self._client
         self._pending.append(message.number)
         self._pending_octets += message.size
         self._pending_queued += flight is None
         self._pending_acks += message.qos > 0 and not message.relayed
-        stored = partial(self._stored, message, flight, in_memory, self._link_number, self._client, recorded=recorded)
+        stored = partial(self._stored, message, flight, in_memory, self._link_number, client, recorded=recorded)
         store.when_durable(stored)
 
     def _remember(self, message: BufferedMessage, *, recorded: bool) -> None:

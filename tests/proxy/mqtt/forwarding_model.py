@@ -53,6 +53,7 @@ class ModelStore:
         self.received_ids: dict[tuple[int, int], ReceivedId] = {}
         #: Dead letters and their causes, by payload; how many there may be, and how many there will be.
         self.dead_letters: dict[bytes, tuple[str, int]] = {}
+        self.rejected: dict[bytes, BufferedMessage] = {}
         self.letters = 1000
         self._letters = 0
         #: When each payload was first durable.
@@ -115,7 +116,12 @@ class ModelStore:
         self, session: BufferedSession, message: BufferedMessage, cause: str, code: int, now: float
     ) -> None:
         self._letters += 1
+        self.rejected[message.payload] = copy.copy(message)
         self._record(lambda: self.dead_letters.__setitem__(message.payload, (cause, code)))
+
+    def dead_letter_over(self, payload: bytes) -> None:
+        self._letters -= 1
+        self._record(lambda: self.dead_letters.pop(payload, None) and None)
 
     def received(self, session: BufferedSession, packet_id: int, received: ReceivedId) -> None:
         kept = copy.copy(received)
@@ -681,6 +687,13 @@ class World:
             self.in_use.pop(packet.packet_id, None)  # type: ignore[union-attr]
         self.forwarder.upstream_packet(packet, self.now)
         return True
+
+    def operator_sends(self) -> None:
+        """An operator sends all dead letters after all."""
+        for payload in list(self.store.dead_letters):
+            message = self.store.rejected[payload].renewed(self.now.wall)
+            if self.store.idle and self.forwarder is not None and self.forwarder.send_again(message, self.now):
+                self.store.dead_letter_over(payload)
 
     def lose_link(self) -> None:
         """The connection to the broker breaks; what was on its way is lost."""

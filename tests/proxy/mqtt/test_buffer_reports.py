@@ -9,12 +9,13 @@ from prometheus_client import CollectorRegistry
 from twisted.internet.task import Clock
 
 from svc.proxy.mqtt.buffer.errors import MessageBufferError
-from svc.proxy.mqtt.buffer.records import SessionKey
+from svc.proxy.mqtt.buffer.records import DeadLetter, SessionKey
 from svc.proxy.mqtt.buffer_reports import CONDITION, LOG_INTERVAL, BufferReports, SessionReports
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.metrics import ProxyMetrics
-from svc.wire.mqtt import ReasonCode, ReturnCode
+from svc.wire.mqtt import Connect, ReasonCode, ReturnCode
+from tests.proxy.mqtt.buffering import message
 from tests.proxy.parts import LogTestCase
 
 PATH = "/var/lib/svc/buffer.db"
@@ -143,6 +144,15 @@ class BufferReportsTests(LogTestCase):
             [(each["client_id"], each["topic"]) for each in logged],
         )
         self.assertEqual(["not_authorized", "not_authorized", None], [each.get("code") for each in logged])
+        letter = DeadLetter(KEY, Connect("meter-1"), False, message(topic="a"), 0.0, "rejected", 0x87)
+        self.reports.dead_letter_over(letter, "send")
+        self.reports.dead_letter_over(None, "delete")
+        self.assertEqual(5, self.value("dead_letters_kept"))
+        over = self.of(Event.BUFFER_DEAD_LETTER_OVER)
+        decisions = [(each.fields["detail_reason"], each.attributes.get("topic")) for each in over]
+        self.assertEqual([("send", "a"), ("delete", None)], decisions)
+        self.reports.dead_letter_kept(letter, "no_room")
+        self.assertEqual("no_room", self.only(Event.BUFFER_DEAD_LETTER_KEPT).fields["detail_reason"])
         self.session.dead_letters_full("a")
         self.assertEqual("a", self.attributes(Event.BUFFER_DEAD_LETTERS_FULL)["topic"])
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 
 from twisted.internet.defer import fail
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.identity import X509Svid
+from svc.proxy.mqtt.buffer.limits import BufferLimits
+from svc.proxy.mqtt.buffer.records import Wanted
+from svc.proxy.mqtt.forwarders import LOOK_INTERVAL
 from svc.testing.ca import TestAuthority
 from svc.transport.errors import OwnSvidRefused
 from svc.wire.mqtt import (
@@ -31,7 +37,7 @@ from svc.wire.mqtt import (
 from tests.proxy.mqtt.buffering import OpenedBuffer
 from tests.proxy.mqtt.rig import Device
 from tests.proxy.mqtt.stored import StoredRig
-from tests.proxy.rig import AUTHORITY, BASE, Handle, evidence_of
+from tests.proxy.rig import AUTHORITY, BASE, CALLER, Handle, evidence_of
 
 OTHER = AUTHORITY.svid("/ns/web/sa/other", ttl=timedelta(hours=2))
 PEER = AUTHORITY.svid("/ns/bank/sa/api", ttl=timedelta(hours=1))
@@ -285,6 +291,108 @@ class ClientTests(StoredCase):
         last = Disconnect(ReasonCode.DISCONNECT_WITH_WILL, Properties(session_expiry=0))
         self.assertEqual([last], self.rig.broker_takes())
         self.assertTrue(wire.closed)
+
+
+class DeadLetterTests(StoredCase):
+    """What an operator does with messages that the broker does not accept."""
+
+    def rejected(self, client_id: str = "c", svid: X509Svid = CALLER, *, leave: bool = False) -> Device:
+        """A client whose message has become a dead letter."""
+        device = self.rig.device(client_id, svid=svid)
+        self.rig.broker_accepts()
+        self.publish(device, 1)
+        [message] = [each for each in self.rig.broker_takes() if isinstance(each, Publish)]
+        self.rig.broker_sends(puback(message.packet_id, ReasonCode.NOT_AUTHORIZED))
+        self.assertEqual(0, self.rig.sessions.messages)
+        if leave:
+            device.leave()
+            self.rig.settle()
+            self.rig.broker_leaves()
+            self.rig.settle()
+            self.assertEqual(0, self.rig.sessions.sessions)
+        return device
+
+    def wants(self, order: Wanted, change: str = "") -> None:
+        """An operator wants something done with all dead letters, and the proxy looks."""
+        with closing(sqlite3.connect(self.buffer.path)) as connection, connection:
+            connection.execute(f"UPDATE dead_letter SET wanted = ? {change}", (order,))
+        self.rig.settle(LOOK_INTERVAL)
+
+    @property
+    def letters(self) -> tuple[int, float]:
+        """How many are in the database, and how many operators read of."""
+        return self.buffer.rows("dead_letter"), self.rig.value("svc_proxy_mqtt_dead_letters_kept")
+
+    def test_sent(self) -> None:
+        """A dead letter is forwarded in the session of its client, once, however long that takes."""
+        self.rejected()
+        self.rig.settle(LOOK_INTERVAL)
+        self.assertEqual((1, 1.0), self.letters)
+        self.wants(Wanted.SEND)
+        self.assertEqual(([b"1"], (0, 0.0)), ([each.payload for each in self.rig.broker_acknowledges()], self.letters))
+        self.rig.settle(LOOK_INTERVAL)
+        self.assertEqual(([], 0), (self.rig.broker_acknowledges(), self.rig.sessions.messages))
+
+    def test_sent_without_its_client(self) -> None:
+        """A session that is over begins once more, for the message alone, after a restart too."""
+        for restart in (False, True):
+            self.rejected(leave=True)
+            if restart:
+                self.rig.close()
+                self.rig = StoredRig(self.buffer)
+                self.rig.begin()
+                self.assertEqual((1, 1.0), self.letters)
+            self.wants(Wanted.SEND)
+            self.rig.broker_accepts()
+            self.assertEqual([b"1"], [each.payload for each in self.rig.broker_acknowledges()])
+            self.rig.broker_leaves()
+            self.rig.settle()
+            self.assertEqual((0, 0, 0.0), (self.rig.sessions.sessions, *self.letters))
+
+    def test_deleted(self) -> None:
+        """A dead letter that nobody wants is removed, also one that cannot be read, and nothing is sent."""
+        for change in ("", ", content = x'00'"):
+            device = self.rejected()
+            self.wants(Wanted.DELETE, change)
+            self.assertEqual(((0, 0.0), []), (self.letters, self.rig.broker_acknowledges()))
+            device.leave()
+            self.rig.settle()
+            self.rig.broker_leaves()
+
+    def test_kept(self) -> None:
+        """One that cannot be read, of a client identifier that is another identity's, or without room, stays."""
+        self.rejected(leave=True)
+        self.wants(Wanted.SEND, ", content = x'00'")
+        self.assertEqual((1, 1.0), self.letters)
+        self.wants(Wanted.DELETE)
+        self.rejected(leave=True)
+        self.rig.device(svid=OTHER)
+        self.wants(Wanted.SEND)
+        self.assertEqual((1, 1.0), self.letters)
+
+    def test_no_room(self) -> None:
+        """Without room in the buffer it stays, until there is."""
+        self.rejected(leave=True)
+        limits = self.rig.sessions.buffer.limits
+        self.rig.sessions.buffer.limits = BufferLimits(octets=1)  # type: ignore[misc]
+        self.wants(Wanted.SEND)
+        self.assertEqual((1, 1.0, 0), (*self.letters, self.rig.sessions.sessions))
+        self.rig.sessions.buffer.limits = limits  # type: ignore[misc]
+        self.rig.settle(LOOK_INTERVAL)
+        self.assertEqual((0, 0.0), self.letters)
+
+    def test_many(self) -> None:
+        """More than are read at once are done in one look."""
+        device = self.rig.device()
+        self.rig.broker_accepts()
+        for first in range(1, 101, 20):
+            self.publish(device, *range(first, first + 20))
+            got = [each for each in self.rig.broker_takes() if isinstance(each, Publish)]
+            self.rig.broker_sends(*(puback(each.packet_id, ReasonCode.NOT_AUTHORIZED) for each in got))
+        self.assertEqual((100, 100.0), self.letters)
+        self.wants(Wanted.DELETE)
+        self.rig.settle()
+        self.assertEqual((0, 0.0), self.letters)
 
 
 class ListenerTests(StoredCase):

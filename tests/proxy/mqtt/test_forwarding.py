@@ -186,6 +186,41 @@ class AcknowledgementTests(ForwardingCase):
             self.assertEqual({b"1", b"2"}, set(world.store.dead_letters))
             self.assertEqual([(b"3", qos)], world.broker.delivered)
 
+    def test_sent_after_all(self) -> None:
+        """A dead letter is forwarded behind what waits, and its client hears nothing of it."""
+        for qos in (1, 2):
+            world = self.opened()
+            world.broker.rejects = {b"1"}
+            world.publish(b"1", qos)
+            world.settle()
+            world.broker.rejects.clear()
+            world.broker.busy = QUOTA
+            world.publish(b"2", qos)
+            world.settle()
+            world.client.got_packets.clear()
+            world.operator_sends()
+            world.store.commit()
+            self.assertEqual(({}, {}), (world.store.dead_letters, world.store.received_ids))
+            world.broker.busy = 0
+            world.pass_time(2)
+            world.settle()
+            self.assertEqual([(b"2", qos), (b"1", qos)], world.broker.delivered)
+            self.assertEqual([], world.client.got_packets)
+
+    def test_sent_after_all_without_room(self) -> None:
+        """A dead letter for which a session has no room stays one."""
+        world = self.opened()
+        world.broker.rejects = {b"1"}
+        world.publish(b"1")
+        world.settle()
+        for limits in (BufferLimits(session_messages=0), BufferLimits(octets=1), BufferLimits(session_octets=1)):
+            world.store.limits = limits
+            world.operator_sends()
+            self.assertTrue(world.store.idle)
+        world.store.limits = BufferLimits(session_messages=1)
+        world.operator_sends()
+        self.assertFalse(world.store.idle)
+
     def test_too_large_without_room(self) -> None:
         """A message that is larger than the broker accepts waits for room, too; one with QoS 0 is dropped."""
         world = self.away()

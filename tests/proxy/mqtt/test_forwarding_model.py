@@ -154,6 +154,13 @@ class ForwardingMachine(RuleBasedStateMachine):
         for _message in range(count):
             self.world.broker_delivers(b"delivery", qos)
 
+    @rule(accepted=st.booleans())
+    def operator_sends(self, accepted: bool) -> None:
+        """An operator sends dead letters; the broker accepts them now, or as little as before."""
+        if accepted:
+            self.world.broker.rejects -= set(self.world.store.dead_letters)
+        self.world.operator_sends()
+
     @rule()
     def link_breaks(self) -> None:
         """The connection to the broker breaks."""
@@ -277,7 +284,8 @@ class ForwardingMachine(RuleBasedStateMachine):
         assert not missing, missing
         assert not world.store.messages, world.store.messages
         # A client that did not read the refusal of a message that the broker acknowledges sends it as another one.
-        anew = self.relayed & world.broker.kept_back
+        # So is one that an operator sends.
+        anew = (self.relayed & world.broker.kept_back) | set(world.store.rejected)
         ordered = [each for each in delivered if self.qos[each] and each in world.store.order and each not in anew]
         first = list(dict.fromkeys(ordered))
         # What was on its way behind a message that was refused for now may come before it.

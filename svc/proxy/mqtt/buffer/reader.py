@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from typing import Final
 
 from svc.proxy.mqtt.buffer.errors import MessageBufferError
 from svc.proxy.mqtt.buffer.keys import BufferKeys, ContentUnreadable
 from svc.proxy.mqtt.buffer.records import (
     BufferedMessage,
-    DeadLetter,
     LoadedSession,
+    ReadLetter,
     ReceivedId,
     SessionKey,
+    Wanted,
     dead_letter_row,
     message_row,
     read_dead_letter,
@@ -40,8 +42,8 @@ _PAGE: Final = (
 )
 _LETTER_SIZES: Final = "SELECT number, size FROM dead_letter"
 _LETTERS: Final = (
-    "SELECT number, listener, client_id, owner, incomplete, qos, retain, stored, rejected, cause, code, wanted, key,"
-    " content FROM dead_letter WHERE "
+    "SELECT number, listener, client_id, owner, incomplete, qos, retain, stored, rejected, cause, code, size, wanted,"
+    " key, content FROM dead_letter WHERE number > ? AND (wanted != 0 OR ?) ORDER BY number LIMIT ?"
 )
 
 
@@ -85,19 +87,21 @@ def load_dead_letters(connection: sqlite3.Connection) -> dict[int, int]:
 
 
 def read_dead_letters(
-    connection: sqlite3.Connection, keys: BufferKeys, where: str, parameters: tuple[int, ...]
-) -> list[DeadLetter]:
+    connection: sqlite3.Connection, keys: BufferKeys, after: int, letters: int, *, wanted: bool
+) -> list[ReadLetter]:
     """
-    Read the dead letters of an SQL condition.
+    Read the next dead letters behind the number ``after``, all or those with which an operator ``wanted`` something.
 
     Raises:
-        ContentUnreadable: a row was altered, or its key is not there.
         sqlite3.Error: the database refuses.
     """
     found = []
-    for *columns, wanted, key, content in connection.execute(_LETTERS + where, parameters):
-        octets = keys.decrypt(key, content, dead_letter_row(*columns))
-        found.append(read_dead_letter(octets, (*columns, wanted)))
+    for *columns, size, order, key, content in connection.execute(_LETTERS, (after, int(not wanted), letters)):
+        letter = None
+        with suppress(ContentUnreadable):
+            octets = keys.decrypt(key, content, dead_letter_row(*columns, size))
+            letter = read_dead_letter(octets, tuple(columns))
+        found.append(ReadLetter(columns[0], Wanted(order), letter))
     return found
 
 
@@ -131,10 +135,9 @@ class BufferReader:
                 break
         return found
 
-    def wanted(self, letters: int) -> list[DeadLetter]:
-        """Read dead letters with which an operator wants something done, as :meth:`page` raises."""
-        where = "wanted != 0 ORDER BY number LIMIT ?"
-        return read_dead_letters(self._ready(), self._keys, where, (letters,))
+    def wanted(self, after: int, letters: int) -> list[ReadLetter]:
+        """Read dead letters with which an operator wants something done; raises sqlite3.Error."""
+        return read_dead_letters(self._ready(), self._keys, after, letters, wanted=True)
 
     def disconnect(self) -> None:
         """Close the connection."""

@@ -79,6 +79,13 @@ class BufferedMessage:
         """Approximate octets that it takes in the buffer."""
         return ROW + len(self.topic) + len(self.payload) + _properties_size(self.properties)
 
+    def renewed(self, now: float) -> BufferedMessage:
+        """The same message as one that is stored now, with what is left of its Message Expiry Interval."""
+        properties, interval = self.properties, self.properties.message_expiry
+        if interval is not None:
+            properties = properties.replace(message_expiry=max(0, interval - max(0, int(now - self.stored))))
+        return replace(self, properties=properties, stored=now, number=0)
+
     def expired(self, now: float) -> bool:
         """Whether its Message Expiry Interval has passed; ``now`` is in seconds since 1970 UTC."""
         interval = self.properties.message_expiry
@@ -155,7 +162,15 @@ class DeadLetter:
     cause: RejectionCause
     #: The broker's reason code; 0 where it gave none.
     code: int
-    wanted: Wanted = Wanted.NOTHING
+
+
+class ReadLetter(NamedTuple):
+    """A row of the table of dead letters."""
+
+    number: int
+    wanted: Wanted
+    #: None where it cannot be read: it was altered, or its key is gone.
+    letter: DeadLetter | None
 
 
 @dataclass(slots=True)
@@ -257,18 +272,17 @@ def dead_letter_row(*columns: Any) -> bytes:
 
 def read_dead_letter(content: bytes, columns: tuple[Any, ...]) -> DeadLetter:
     """Make a dead letter of its content and the other columns, or raise ContentUnreadable."""
-    number, listener, client_id, owner, incomplete, qos, retain, stored, rejected, cause, code, wanted = columns
+    number, listener, client_id, owner, incomplete, qos, retain, stored, rejected, cause, code = columns
     try:
         found = find_packet(content, 0, _ANY_PACKET.packet)
-        order = Wanted(wanted)
-    except (MqttError, ValueError) as error:
+    except MqttError as error:
         raise ContentUnreadable(str(error)) from error
     if isinstance(found, int):
         raise ContentUnreadable("its CONNECT is incomplete")
     [connect] = _read_connects(content[: found[1]])
     message = read_message(content[found[1] :], (number, qos, retain, 0, 0, stored, MessageState.STORED, 0, 0.0))
     key = SessionKey(listener, client_id, owner)
-    return DeadLetter(key, connect, bool(incomplete), message, rejected, cause, code, order)
+    return DeadLetter(key, connect, bool(incomplete), message, rejected, cause, code)
 
 
 def read_message(content: bytes, columns: tuple[Any, ...]) -> BufferedMessage:

@@ -43,7 +43,6 @@ _MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         " incomplete INTEGER NOT NULL, qos INTEGER NOT NULL, retain INTEGER NOT NULL, stored REAL NOT NULL,"
         " rejected REAL NOT NULL, cause TEXT NOT NULL, code INTEGER NOT NULL, size INTEGER NOT NULL,"
         " content BLOB NOT NULL, key BLOB, wanted INTEGER NOT NULL DEFAULT 0)",
-        "CREATE INDEX dead_letter_wanted ON dead_letter (number) WHERE wanted != 0",
     ),
 )
 BUFFER: Final = DatabaseKind(

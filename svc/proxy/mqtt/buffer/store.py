@@ -27,6 +27,7 @@ from svc.proxy.mqtt.buffer.records import (
     BufferKind,
     DeadLetter,
     LoadedSession,
+    ReadLetter,
     ReceivedId,
     RejectionCause,
     dead_letter_parameters,
@@ -218,9 +219,9 @@ class MessageBuffer:
         self._dead_letter_octets -= self._dead_letters.pop(number)
         self._record(BufferKind.DEAD_LETTER_OVER, (number,))
 
-    def wanted_dead_letters(self) -> Deferred[list[DeadLetter]]:
-        """Read some of those with which an operator wants something done; fails with a JournalError."""
-        return self._read(lambda: self._reader.wanted(PAGE_MESSAGES), "dead letters")
+    def wanted_dead_letters(self, after: int) -> Deferred[list[ReadLetter]]:
+        """Read the next of those with which an operator wants something done; fails with a JournalError."""
+        return self._read(lambda: self._reader.wanted(after, PAGE_MESSAGES), "dead letters")
 
     def page(
         self, session: BufferedSession, after: int, messages: int = PAGE_MESSAGES, octets: int = PAGE_OCTETS

@@ -81,7 +81,7 @@ class BufferWriter(OperationWriter):
         return self._encrypted(values, _RECEIVED_DIGEST, received_row(*values[:3]))
 
     def _dead_letter(self, values: tuple[Any, ...]) -> Parameters:
-        return self._encrypted(values, _LETTER_CONTENT, dead_letter_row(*values[: _LETTER_CONTENT - 1]))
+        return self._encrypted(values, _LETTER_CONTENT, dead_letter_row(*values[:_LETTER_CONTENT]))
 
     def _encrypted(self, values: tuple[Any, ...], content: int, row: bytes) -> Parameters:
         octets = self._keys.encrypt(values[content], row)

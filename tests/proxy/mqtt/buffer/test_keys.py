@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.mqtt.buffer.errors import BufferKeyRefused, MessageBufferError
 from svc.proxy.mqtt.buffer.keys import BufferKeys, ContentUnreadable, fingerprint
-from svc.proxy.mqtt.buffer.records import DeadLetter, ReceivedId
+from svc.proxy.mqtt.buffer.records import ReadLetter, ReceivedId
 from svc.sqlite.errors import DatabaseCorrupt
 from svc.strictjson import b64u_encode
 from svc.wire.mqtt import Connect
@@ -110,16 +110,18 @@ class EncryptedBufferTests(SynchronousTestCase):
         self.assertEqual({5: ReceivedId(1, due=b"digest-in-clear")}, found.received)
         page = self.opened.result(self.opened.buffer.page(found.session, 0))
         self.assertEqual([("topic-in-clear", b"payload-in-clear")], [(each.topic, each.payload) for each in page])
-        [letter] = self.wanted()
+        letter = self.wanted().letter
+        assert letter is not None
         self.assertEqual((b"word-that-passes", False), (letter.connect.password, letter.incomplete))
         self.assertEqual(("topic-in-clear", b"letter-in-clear"), (letter.message.topic, letter.message.payload))
         self.opened.crash()
 
-    def wanted(self) -> list[DeadLetter]:
-        """The dead letters, with all of which an operator wants something done."""
+    def wanted(self) -> ReadLetter:
+        """The dead letter, with which an operator wants something done."""
         with closing(sqlite3.connect(self.opened.path)) as connection, connection:
             connection.execute("UPDATE dead_letter SET wanted = 1")
-        return self.opened.result(self.opened.buffer.wanted_dead_letters())
+        [found] = self.opened.result(self.opened.buffer.wanted_dead_letters(0))
+        return found
 
     def test_rotation(self) -> None:
         """With a new first key old rows are read and new ones encrypted with it."""
@@ -163,7 +165,7 @@ class EncryptedBufferTests(SynchronousTestCase):
         with closing(sqlite3.connect(self.opened.path)) as connection, connection:
             connection.execute("UPDATE message SET qos = 0")
             connection.execute("UPDATE dead_letter SET owner = 'another'")
-        self.assertRaises(MessageBufferError, self.wanted)
+        self.assertIsNone(self.wanted().letter)
         error = self.assertRaises(MessageBufferError, self.opened.result, self.opened.buffer.page(self.owner, 0))
         self.assertEqual("mqtt_buffer_unreadable", error.reason)
         self.assertEqual(1, self.opened.rows("message"))

@@ -21,6 +21,7 @@ from svc.proxy.mqtt.buffer.records import (
     BufferKind,
     DeadLetter,
     MessageState,
+    ReadLetter,
     ReceivedId,
     SessionKey,
     Wanted,
@@ -400,11 +401,11 @@ class DeadLetterTests(BufferCase):
         self.opened.settle()
         return owner
 
-    def wanted(self, order: Wanted = Wanted.SEND) -> list[DeadLetter]:
+    def wanted(self, order: Wanted = Wanted.SEND) -> list[ReadLetter]:
         """The dead letters, after an operator has chosen all."""
         with closing(sqlite3.connect(self.opened.path)) as connection, connection:
             connection.execute("UPDATE dead_letter SET wanted = ?", (order,))
-        return self.opened.result(self.buffer.wanted_dead_letters())
+        return self.opened.result(self.buffer.wanted_dead_letters(0))
 
     def test_read_as_written(self) -> None:
         """A dead letter survives a restart and the end of its session, without will, and without key or password."""
@@ -413,12 +414,14 @@ class DeadLetterTests(BufferCase):
         self.opened.settle()
         self.opened.crash()
         self.assertEqual([], self.opened.begin())
-        self.assertEqual([], self.opened.result(self.buffer.wanted_dead_letters()))
+        self.assertEqual([], self.opened.result(self.buffer.wanted_dead_letters(0)))
         [found] = self.wanted(Wanted.DELETE)
         sent = replace(FULL, will=None, username=None, password=None)
         expected = message(b"1", 2, properties=Properties(message_expiry=60))
         expected.number, expected.packet_id = 1, 0
-        self.assertEqual(DeadLetter(owner.key, sent, True, expected, NOW + 5, "age", 0x97, Wanted.DELETE), found)
+        letter = DeadLetter(owner.key, sent, True, expected, NOW + 5, "age", 0x97)
+        self.assertEqual(ReadLetter(1, Wanted.DELETE, letter), found)
+        self.assertEqual([], self.opened.result(self.buffer.wanted_dead_letters(1)))
         self.buffer.dead_letter_over(1)
         self.opened.settle()
         self.assertEqual((0, 0), (self.opened.rows("dead_letter"), len(self.buffer.dead_letters)))
@@ -508,6 +511,13 @@ class ValueTests(SynchronousTestCase):
             read_message(octets, (1, 1, 0, 1, 0, NOW, 0, 0, 0.0))
         with contextlib.suppress(ContentUnreadable):
             read_session(1, SessionKey("l", "c", OWNER), octets, (0, 0.0, 0, 0, 0, 0, 0, 0))
+
+    def test_renewed(self) -> None:
+        """A message that is stored again has what is left of its expiry interval, and no place yet."""
+        written = BufferedMessage("t", b"1", 1, False, Properties(message_expiry=60), 0, False, NOW, 7)
+        for waited, left in ((0, 60), (59, 1), (60, 0), (61, 0)):
+            expected = BufferedMessage("t", b"1", 1, False, Properties(message_expiry=left), 0, False, NOW + waited)
+            self.assertEqual(expected, written.renewed(NOW + waited))
 
     def test_digest(self) -> None:
         """Packets of one message have one digest, whatever their DUP and identifiers; other messages have others."""
