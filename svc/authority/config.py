@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import grp
 import os
-import pwd
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, Literal
@@ -19,7 +16,7 @@ from svc.authority.x509ca import ALGORITHMS
 from svc.errors import SvcError
 from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.process.settings import DaemonSettings
-from svc.process.values import OptionalAddress
+from svc.process.values import AbsolutePath, Gid, OptionalAddress, Uid
 from svc.settings import (
     Address,
     ConfigInvalid,
@@ -43,25 +40,6 @@ _SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
 _MODES: Final = {"0600": 0o600, "0660": 0o660, "0666": 0o666}
 
 
-def _user(value: object) -> int:
-    return _number(value, "user", lambda name: pwd.getpwnam(name).pw_uid)
-
-
-def _group(value: object) -> int:
-    return _number(value, "group", lambda name: grp.getgrnam(name).gr_gid)
-
-
-def _number(value: object, kind: str, look_up: Callable[[str], int]) -> int:
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32 - 1:
-        return value
-    if isinstance(value, str):
-        try:
-            return look_up(value)
-        except KeyError as error:
-            raise ValueError(f"the name of an existing {kind}, or its number") from error
-    raise ValueError(f"the name of an existing {kind}, or its number")
-
-
 def _mode(value: object) -> int:
     # Without quotes, 600 is a decimal number in YAML; the octal mode is meant.
     text = f"{value:04d}" if isinstance(value, int) and not isinstance(value, bool) else value
@@ -77,12 +55,6 @@ def _socket(value: object) -> str:
         except SvcError as error:
             raise ValueError("a socket as unix:///absolute/path of at most 107 octets") from error
     raise ValueError("a socket as unix:///absolute/path of at most 107 octets")
-
-
-def _absolute(value: object) -> str:
-    if isinstance(value, str) and os.path.isabs(value) and "\0" not in value:
-        return value
-    raise ValueError("an absolute path")
 
 
 def _trust_domain(value: object) -> TrustDomain:
@@ -106,18 +78,14 @@ def _spiffe_id(value: object) -> SpiffeID:
     return found
 
 
-_NUMBER: Final = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 2**32 - 2}]}
 _MODE: Final = {"enum": [*_MODES, *(int(each) for each in _MODES)]}
 
-Uid = Annotated[int, BeforeValidator(_user), ValueFormat("user, name or number", _NUMBER)]
-Gid = Annotated[int, BeforeValidator(_group), ValueFormat("group, name or number", _NUMBER)]
 SocketMode = Annotated[
     int,
     BeforeValidator(_mode),
     ValueFormat('`"0600"`, `"0660"`, `"0666"`', _MODE, lambda mode: f'"{mode:04o}"'),
 ]
 SocketPath = Annotated[str, BeforeValidator(_socket), text_format("socket", "^unix:///.+$")]
-AbsolutePath = Annotated[str, BeforeValidator(_absolute), text_format("absolute path", "^/.*$")]
 Domain = Annotated[TrustDomain, BeforeValidator(_trust_domain), text_format("trust domain", "^[a-z0-9._-]{1,255}$")]
 Identity = Annotated[SpiffeID, BeforeValidator(_spiffe_id), text_format("SPIFFE ID", "^spiffe://[a-z0-9._-]+/.+$")]
 KeyName = Literal["ECDSA-P256", "ECDSA-P384", "Ed25519", "RSA", "ML-DSA-65", "ML-DSA-87"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import grp
+import os
+import pwd
 import re
 from collections.abc import Callable
 from typing import Annotated, Final
@@ -87,7 +90,33 @@ def _check_path(text: str) -> str:
     return text
 
 
+def _user(value: object) -> int:
+    return _number(value, "user", lambda name: pwd.getpwnam(name).pw_uid)
+
+
+def _group(value: object) -> int:
+    return _number(value, "group", lambda name: grp.getgrnam(name).gr_gid)
+
+
+def _number(value: object, kind: str, look_up: Callable[[str], int]) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**32 - 1:
+        return value
+    if isinstance(value, str):
+        try:
+            return look_up(value)
+        except KeyError as error:
+            raise ValueError(f"the name of an existing {kind}, or its number") from error
+    raise ValueError(f"the name of an existing {kind}, or its number")
+
+
+def _absolute(value: object) -> str:
+    if isinstance(value, str) and os.path.isabs(value) and "\0" not in value:
+        return value
+    raise ValueError("an absolute path")
+
+
 SOCKET_PATTERN: Final = "^unix:///.+$"
+_NUMBER: Final = {"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 0, "maximum": 2**32 - 2}]}
 _MATCHER_PATTERN: Final = "^spiffe://[a-z0-9._-]+(/.*)?$"
 
 TrustDomainText = Annotated[str, AfterValidator(_trust_domain), text_format("trust domain", "^[a-z0-9._-]{1,255}$")]
@@ -113,3 +142,6 @@ Wait = Annotated[
 FilePath = Annotated[str, AfterValidator(_check_path), text_format("path", "^.+$")]
 AlpnName = Annotated[str, AfterValidator(_alpn), text_format("name", "^[!-~]{1,255}$")]
 ListenerName = Annotated[str, AfterValidator(_name), text_format("name", "^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+AbsolutePath = Annotated[str, BeforeValidator(_absolute), text_format("absolute path", "^/.*$")]
+Uid = Annotated[int, BeforeValidator(_user), ValueFormat("user, name or number", _NUMBER)]
+Gid = Annotated[int, BeforeValidator(_group), ValueFormat("group, name or number", _NUMBER)]

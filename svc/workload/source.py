@@ -172,6 +172,17 @@ class WorkloadSource(Service):
             raise copy(self._withdrawn)
         return tuple(offered.svid for offered in self._current_update().svids)
 
+    def select(self, hint: str | None) -> X509Svid:
+        """
+        The first SVID with a hint, the default one for None; raises as :attr:`svid`.
+
+        Raises:
+            NoOwnSvid: none has this hint.
+        """
+        if self._withdrawn is not None:
+            raise copy(self._withdrawn)
+        return self._current_update().select(hint)
+
     @property
     def bundles(self) -> BundleSet:
         """
@@ -208,7 +219,7 @@ class WorkloadSource(Service):
         return waiting
 
     def subscribe(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback()`` after SVID or bundles changed, and after a withdrawal; returns what ends that."""
+        """Call ``callback()`` after SVIDs or bundles changed, and after a withdrawal; returns what ends that."""
         token = object()
         self._subscribers[token] = callback
         return lambda: self._subscribers.pop(token, None) and None
@@ -319,6 +330,7 @@ class WorkloadSource(Service):
 
     def _apply(self, update: Update, svid: X509Svid) -> None:
         first, changed_svid = self._svid is None, self._svid != svid
+        changed = self._update != update
         changed_bundles = self._update is None or self._update.bundles != update.bundles
         was_connected = self._state.phase == "connected"
         came_back, former = self._withdrawn is not None, self._svid
@@ -346,7 +358,7 @@ class WorkloadSource(Service):
             _cancel(self._start_call)
             self._start_call = None
             self._fire_waiting(None)
-        if changed_svid or changed_bundles or came_back:
+        if changed or came_back:
             self._publish()
 
     def _publish(self) -> None:

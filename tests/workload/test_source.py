@@ -19,6 +19,7 @@ from svc.workload.errors import (
     CredentialsMissing,
     IdentityWithdrawn,
     NoIdentityIssued,
+    NoOwnSvid,
     NoWorkloadApi,
     SocketAddressInvalid,
     SourceStopped,
@@ -689,6 +690,21 @@ class ChoiceTests(SourceCase):
         message.svids[1].hint = "external"
         self.source.got_message(message)
         self.assertEqual(self.source.svid.spiffe_id.path, "/b")
+
+    def test_select(self) -> None:
+        """Each SVID of an update is found by its hint; whoever subscribes hears of a change of any of them."""
+        heard: list[int] = []
+        self.source.subscribe(lambda: heard.append(self.source.state.updates))
+        self.assertRaises(CredentialsMissing, self.source.select, None)
+        first, second, third = (AUTHORITY.svid(path) for path in ("/a", "/b", "/b"))
+        for number, other in enumerate((second, second, third)):
+            message = message_of(first, other)
+            message.svids[1].hint = "external"
+            self.source.got_message(message)
+            self.assertEqual((first, other), (self.source.select(None), self.source.select("external")), number)
+        self.assertEqual([1, 3], heard)
+        error = self.assertRaises(NoOwnSvid, self.source.select, "internal")
+        self.assertIn("there are 'external'", str(error))
 
     def test_trust_domain(self) -> None:
         """An SVID of another trust domain than the configured one is refused."""
