@@ -66,7 +66,8 @@ OUTCOMES: Final[Mapping[ExchangeOutcome, str]] = {
     ExchangeOutcome.UPGRADED: "ended with 101; what follows on the connection is not recorded",
     ExchangeOutcome.CLIENT_ABORTED: "lost its client",
     ExchangeOutcome.SERVER_ABORTED: (
-        "was broken off by the application's fault, a drain, or because the client would now be refused"
+        "was broken off by the application's fault, a drain, because the client would now be refused, or because its"
+        " record was not durable within 10 s"
     ),
     ExchangeOutcome.TIMEOUT: "took too long after a part of its response was released",
     ExchangeOutcome.CREDENTIALS_EXPIRED: "was cut because the credentials of one side of the connection ended",
