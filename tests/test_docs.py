@@ -19,6 +19,7 @@ from svc.cli import broker, files, verify
 from svc.cli.curl import command as curl
 from svc.cli.globals import GLOBAL_FLAGS
 from svc.cli.license import command as licenses
+from svc.cli.mqtt import command as mqtt
 from svc.cli.policy import command as policy
 from svc.cli.receipts import command as receipts
 from svc.cli.root import COMMANDS
@@ -145,6 +146,7 @@ class CommandLineTests(SynchronousTestCase):
                 *broker.command.commands.values(),
                 curl.command,
                 files.command,
+                *mqtt.command.commands["dead-letters"].commands.values(),
                 status.command,
                 verify.command,
                 *licenses.command.commands.values(),

@@ -29,6 +29,13 @@ class CliError(SvcError):
         "password_unusable": Reason(
             "this cannot be the password: {defect}", "give one line that is not empty, twice the same on a terminal"
         ),
+        "dead_letter_missing": Reason(
+            "there is no dead letter {numbers}; nothing was changed", "svc mqtt dead-letters list shows their numbers"
+        ),
+        "dead_letters_wait": Reason(
+            "{left} of {total} dead letters are not {done} yet",
+            "they stay marked; svc.proxy.buffer.dead_letter_kept in the log of the proxy says what keeps them",
+        ),
         "data_too_large": Reason(
             "the body of the request is larger than {limit} octets, which {path} exceeds", "send it in several requests"
         ),

@@ -30,6 +30,7 @@ class CandidateTests(SynchronousTestCase):
             "files",
             "help",
             "license",
+            "mqtt",
             "policy",
             "receipts",
             "status",
@@ -46,6 +47,7 @@ class CandidateTests(SynchronousTestCase):
         self.assertEqual(offered("-v", "-2", "ver"), (["verify", "version"], 4))
         self.assertEqual(offered("help", "v"), (["verify", "version"], 4))
         self.assertEqual(offered("nonsense", ""), ([], 4))
+        self.assertEqual(offered("mqtt", "dead-letters", ""), (["delete", "list", "send"], 4))
         self.assertEqual(offered("receipts", ""), (["export", "list", "show"], 4))
         self.assertEqual(offered("help", "receipts", "l"), (["list"], 4))
         self.assertEqual(offered("receipts", "list", "--outcome", "t"), (["timeout"], 4))

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -545,3 +548,69 @@ class PairTests(Case):
             self.assertEqual(sorted(own), sorted(found if qos == 2 else set(found)), (version, qos))
         eventually(lambda: edge.metric("svc_proxy_mqtt_buffer_messages_queued") == 0.0)
         self.assertEqual([], edge.records("svc.proxy.buffer.dropped"))
+
+    def test_policy_that_was_wrong_for_a_minute(self) -> None:
+        """What the policy of the centre refuses is kept by the edge, until an operator sends it, over a restart too."""
+        site = Site(self.stack)
+        site.mosquitto.start()
+        subscriber = site.subscriber()
+        rules = site.folder / "policies.yaml"
+        rules.write_text(publishers("other"))
+        site.proxy.config["policy"] = {"files": [str(rules)]}
+        edge, port = self.edge(site)
+        site.proxy.start()
+        edge.start()
+        client = self.stack.enter_context(RawClient(port))
+        client.connect("meter")
+        for number in range(40):
+            publish(client, "late", b"%d" % number, 1 + number % 2, number + 1)
+        publish(client, "other", b"other", 1, 1)
+        self.assertEqual([b"other"], [each.payload for each in deliveries(subscriber, 1)])
+        client.send(Disconnect())
+        kept = lambda: edge.metric("svc_proxy_mqtt_dead_letters_kept")  # noqa: E731
+        eventually(lambda: kept() == 40.0)
+        self.assertEqual(40.0, edge.metric("svc_proxy_mqtt_dead_letters_total", cause="rejected"))
+        logged = edge.records("svc.proxy.buffer.dead_letter")[0]["attributes"]
+        self.assertEqual(
+            ("meter", "late", "not_authorized"), tuple(logged[each] for each in ("client_id", "topic", "code"))
+        )
+        edge.kill()
+        edge.start()
+        self.assertEqual(40.0, kept())
+        listed = [json.loads(line) for line in dead_letters(edge, "list", "-o", "json").splitlines()]
+        self.assertEqual(
+            {("meter", "late", "not_authorized", "rejected")},
+            {tuple(each[name] for name in ("client", "topic", "code", "cause")) for each in listed},
+        )
+        replaced = site.folder / "new"
+        replaced.write_text(publishers("other", "late"))
+        replaced.rename(rules)
+        eventually(lambda: len(site.proxy.records("svc.proxy.policy.loaded")) > 1)
+        dead_letters(edge, "delete", str(listed[0]["number"]))
+        dead_letters(edge, "send", "--all")
+        payloads = [each.payload for each in deliveries(subscriber, 39)]
+        self.assertEqual([b"%d" % number for number in range(1, 40)], sorted(payloads, key=int))
+        self.assertEqual(0.0, kept())
+        self.assertEqual("", dead_letters(edge, "list"))
+
+
+def publishers(*topics: str) -> str:
+    """Policies that let everybody connect and publish to topics."""
+    to = [{"mqttActions": ["Connect"]}, {"mqttActions": ["Publish"], "mqttTopics": list(topics)}]
+    policy = {
+        "apiVersion": "svc.internal/v1alpha1",
+        "kind": "SvcClusterPolicy",
+        "metadata": {"name": "publishers"},
+        "spec": {"authorization": {"action": "Allow", "rules": [{"name": "publisher", "to": to}]}},
+    }
+    return json.dumps(policy)
+
+
+def dead_letters(proxy: RunningProxy, *words: str) -> str:
+    """Run ``svc mqtt dead-letters`` beside a proxy; returns its standard output."""
+    config = proxy.folder / "dead-letters.yaml"
+    config.write_text(json.dumps(proxy.config))
+    command = [sys.executable, "-m", "svc.cli.main", "mqtt", "dead-letters", *words, "--config", str(config)]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout

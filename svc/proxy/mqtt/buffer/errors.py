@@ -26,3 +26,19 @@ class BufferKeyRefused(SvcError):
 
     reason = "mqtt_buffer_key_refused"
     hint = "a key is 32 random octets, or these in base64url, in a file with mode 0600 or 0400 of the own user"
+
+
+class DeadLettersUnavailable(SvcError):
+    """the buffer of MQTT messages {path} cannot be used: {detail}"""
+
+    reason = "mqtt_buffer_inaccessible"
+    hint = "run the command as the user of the proxy or as root, with the configuration of the proxy"
+    reasons = {
+        "mqtt_buffer_absent": Reason(
+            "there is no buffer of MQTT messages at {path}",
+            "give the configuration of a proxy that has a listener with ack: middleware, and has started with it",
+        ),
+        "mqtt_buffer_outdated": Reason(
+            "the buffer of MQTT messages {path} is that of an older version", "start the proxy of this version with it"
+        ),
+    }
