@@ -1,0 +1,35 @@
+"""The kinds of objects that are used, as the API server names them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """
+    A kind of object.
+
+    Args:
+        group: empty for the core group.
+        plural: the name in paths, such as ``pods``.
+        name: such as ``Pod``.
+    """
+
+    group: str
+    version: str
+    plural: str
+    name: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """The value of ``apiVersion``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+
+SECRETS: Final = Kind("", "v1", "secrets", "Secret")

@@ -1,0 +1,1 @@
+"""Tests of :mod:`svc.kube` that need no API server."""
