@@ -78,18 +78,21 @@ def sync_folder(folder: str) -> None:
         os.close(descriptor)
 
 
-def probe_folder(folder: str) -> None:
+def probe_folder(folder: str, uid: int = -1, gid: int = -1) -> None:
     """
     Find out whether files can be made in a folder, without making one that has a name.
 
     Args:
         folder: which must be there.
+        uid: whom a file is given to; -1 for nobody else.
+        gid: the group that it is given to.
 
     Raises:
         OSError: they cannot.
     """
     try:
-        os.close(os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        with open(os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600), "wb") as file:
+            os.fchown(file.fileno(), uid, gid)
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EISDIR):
             raise

@@ -59,7 +59,7 @@ def file_of(text: str) -> str:
         return "broker" if text.startswith("# broker.yaml\n") else "proxy"
     if text.startswith("# registrar.yaml\n"):
         return "registrar"
-    if re.search(r"^csi:", text, flags=re.MULTILINE):
+    if re.search(r"^(csi|files):", text, flags=re.MULTILINE):
         return "agent"
     return "authority" if re.search(r"^(workloadApi|socket):", text, flags=re.MULTILINE) else ""
 
@@ -109,7 +109,7 @@ class ConfigurationTests(SynchronousTestCase):
         for path in PAGES:
             for shown in yaml_blocks(path.read_text()):
                 # Users and groups that the pages tell to make.
-                text = re.sub(r"\b(uid: |socketGroup: |allowUids: \[)svc[a-z-]*", r"\1root", shown)
+                text = re.sub(r"\b((?:uid|owner|group|socketGroup): |allowUids: \[)[a-z][a-z-]*", r"\1root", shown)
                 if name := file_of(text):
                     parse(text, FILES[name], str(path))
                     seen[name] += 1

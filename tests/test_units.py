@@ -43,7 +43,8 @@ class UnitTests(SynchronousTestCase):
         """There is one unit for each daemon, and one for several proxies; each names its own file."""
         names = sorted(path.name for path in UNITS.iterdir())
         self.assertEqual(
-            names, ["svc-authority.service", "svc-broker.service", "svc-proxy.service", "svc-proxy@.service"]
+            names,
+            [f"svc-{each}.service" for each in ("agent", "authority", "broker", "proxy", "proxy@")],
         )
         for name in names:
             first = (UNITS / name).read_text().partition("\n")[0]
@@ -52,7 +53,7 @@ class UnitTests(SynchronousTestCase):
 
     def test_commands(self) -> None:
         """Each starts the daemon that it is named after, in the foreground, with the file that was checked before."""
-        for name in ("authority", "broker", "proxy", "proxy@"):
+        for name in ("agent", "authority", "broker", "proxy", "proxy@"):
             service = unit(f"svc-{name}.service")["Service"]
             plugin = f"svc-{name.removesuffix('@')}"
             file = f"{name.removesuffix('@')}{'-%i' if '@' in name else ''}.yaml"
@@ -78,6 +79,15 @@ class UnitTests(SynchronousTestCase):
             else:
                 self.assertEqual((service["ProtectHome"], service["PrivateTmp"]), ("yes", "yes"))
                 self.assertEqual(service["StateDirectoryMode"], "0700")
+
+    def test_agent(self) -> None:
+        """The agent may give files away and send signals, nothing else; its files outlive it."""
+        service = unit("svc-agent.service")["Service"]
+        for key in ("AmbientCapabilities", "CapabilityBoundingSet"):
+            self.assertEqual(service[key], "CAP_CHOWN CAP_KILL")
+        self.assertEqual(service["User"], "svc-agent")
+        kept = (service["RuntimeDirectory"], service["RuntimeDirectoryMode"], service["RuntimeDirectoryPreserve"])
+        self.assertEqual(kept, ("svc-agent", "0755", "yes"))
 
     def test_folders(self) -> None:
         """The defaults lie in the folders that systemd makes, and others can reach the sockets of the authority."""

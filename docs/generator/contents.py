@@ -41,7 +41,7 @@ def makers() -> dict[str, Maker]:
     for package in interface.PACKAGES:
         found[f"names of {package}"] = lambda package=package: interface.names(package)  # type: ignore[misc]
     found["reasons"] = reasons
-    for name in ("svc-authority", "svc-broker", "svc-proxy"):
+    for name in ("svc-agent", "svc-authority", "svc-broker", "svc-proxy"):
         found[f"unit {name}.service"] = lambda name=name: unit(f"{name}.service")  # type: ignore[misc]
     return found
 

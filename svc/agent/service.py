@@ -16,6 +16,7 @@ from twisted.logger import Logger
 from svc import __version__
 from svc.agent.config import AgentSettings, CsiSettings, PqBundleSettings
 from svc.agent.metrics import AgentMetrics
+from svc.agent.nodefiles import NodeFiles
 from svc.agent.pqbundle import NodePqBundle
 from svc.csi import CsiService, LinuxMounts, NodeDriver
 from svc.csi.service import CsiObserver, NodeService, RegistrationService
@@ -36,6 +37,8 @@ from svc.workload.source import WorkloadSource
 
 #: The kubelet uses the CSI driver of the node.
 CSI: Final = "csi"
+#: The files of SVIDs are there, none has expired, and the programs that read them know.
+FILES: Final = "files"
 #: The post-quantum roots of the node are those of the issuer. Not required: verifiers have the last ones.
 PQ_BUNDLE: Final = "pqBundle"
 #: Facts of the kubelet about the pod of a volume (``podInfoOnMount``), by their names in log records.
@@ -80,8 +83,8 @@ class Agent(Daemon[AgentSettings]):
         now: Callable[[], datetime] = utc_now,
         make_source: Callable[..., WorkloadSource] = WorkloadSource,
     ) -> None:
-        parts = {CSI: settings.csi, PQ_BUNDLE: settings.pqBundle}
-        conditions = [*(name for name, part in parts.items() if part is not None), WORKLOAD_API]
+        parts = {CSI: settings.csi, FILES: settings.files, PQ_BUNDLE: settings.pqBundle}
+        conditions = [*(name for name, part in parts.items() if part), WORKLOAD_API]
         health = Health(conditions, optional=(PQ_BUNDLE, WORKLOAD_API), now=now)
         super().__init__(settings, reactor, health, fatal, load)
         registry = CollectorRegistry()
@@ -96,6 +99,7 @@ class Agent(Daemon[AgentSettings]):
         self._metrics.follow(self._source)
         ClockService(now, reactor, self._clock_stepped).setServiceParent(self.servers)
         self._pq_bundle = None if settings.pqBundle is None else self._bundle_service(settings.pqBundle, now)
+        self._files = NodeFiles(settings, self._source, reactor, now, partial(self._set, FILES))
         self._csi = None if settings.csi is None else _csi_service(settings.csi, _Volumes(health))
         self.serve_pages("agent", Totals, self._members, metrics=registry)
 
@@ -104,12 +108,16 @@ class Agent(Daemon[AgentSettings]):
         self._source.startService()
         # It may come long after the agent, with the first SPIRE agent of the node.
         self._source.when_ready().addErrback(lambda _failure: None)
-        for part in (self._csi, self._pq_bundle):
+        for part in (self._csi, self._pq_bundle, self._files):
             if part is not None:
                 part.startService()
 
     def closing(self) -> Iterable[Callable[[], object]]:
-        return (partial(stop_if_running, self._csi), partial(stop_if_running, self._pq_bundle), self._stop_source)
+        parts = (self._csi, self._pq_bundle, self._files)
+        return (*(partial(stop_if_running, part) for part in parts), self._stop_source)
+
+    def sweep(self) -> None:
+        self._files.check()
 
     async def take(self, settings: AgentSettings) -> Mapping[str, str | int | bool]:
         """Accept an equal configuration only."""

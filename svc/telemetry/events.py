@@ -465,6 +465,22 @@ class Event(Enum):
         "success",
         "a volume was unmounted",
     )
+    AGENT_FILES_WRITTEN = ("svc.agent.files.written", _AUDIT, _INFO, "success", "an SVID was written to files")
+    AGENT_FILES_FAILED = ("svc.agent.files.failed", _OPERATIONAL, _ERROR, "failure", "the files of an SVID may be old")
+    AGENT_FILES_NOTIFIED = (
+        "svc.agent.files.notified",
+        _OPERATIONAL,
+        _INFO,
+        "success",
+        "a program was told of its new files",
+    )
+    AGENT_FILES_NOT_NOTIFIED = (
+        "svc.agent.files.not_notified",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "a program could not be told of its new files",
+    )
     AGENT_VOLUME_FAILED = ("svc.agent.volume.failed", _OPERATIONAL, _WARN, "failure", "a volume could not be served")
 
     REGISTRAR_CHANGED = ("svc.registrar.entries.changed", _AUDIT, _INFO, "success", "registration entries changed")

@@ -96,16 +96,16 @@ def _read(path: str | Path, real: str, check: Callable[[os.stat_result], None], 
     return data
 
 
-def refuse_open_folder(folder: str | Path, *, own_uid: int | None = None) -> None:
+def refuse_open_folder(folder: str | Path, *, own_uid: int | None = None, opened: int | None = None) -> None:
     """
     Check the folder for a trusted file or socket: it must exist, belong to root or the own user, and be closed to
-    others.
+    others. ``opened`` is its descriptor where there is one, which then is what is checked.
 
     Raises ``FileMissing`` or ``FileRefused``.
     """
     allowed = frozenset((0, os.geteuid() if own_uid is None else own_uid))
     try:
-        status = os.stat(folder)
+        status = os.stat(folder if opened is None else opened)
     except FileNotFoundError as error:
         raise FileMissing(path=folder) from error
     except OSError as error:

@@ -88,9 +88,12 @@ def start(name):
     steps += ["mount -o remount,bind,ro /", "mount -o remount,bind,ro /run", 'exec "$@"']
     as_user = ["unshare", "--mount", "sh", "-c", " && ".join(steps), "sh"]
     as_user += ["setpriv", "--no-new-privs", "--reuid", user, "--regid", user, "--init-groups"]
-    if bounds := service.get("CapabilityBoundingSet"):
-        kept = "".join("," + each.replace("CAP_", "+").lower() for each in bounds.split())
-        as_user += ["--inh-caps=-all", f"--bounding-set=-all{kept}"]
+    def capabilities(key):
+        return "-all" + "".join("," + each.replace("CAP_", "+").lower() for each in service.get(key, "").split())
+    if "CapabilityBoundingSet" in service:
+        ambient = capabilities("AmbientCapabilities")
+        as_user += [f"--inh-caps={ambient}", f"--ambient-caps={ambient}"]
+        as_user += [f"--bounding-set={capabilities('CapabilityBoundingSet')}"]
     folder = service["WorkingDirectory"]
     with open(f"/var/log/{name}.log", "ab") as log:
         subprocess.run([*as_user, *service["ExecStartPre"].split()], cwd=folder, stdout=log, stderr=log, check=True)

@@ -51,7 +51,7 @@ def steps(text: str) -> list[File | Command]:
         AssertionError: a block of commands begins without a prompt.
     """
     found: list[File | Command] = []
-    for kind, block in re.findall(r"^```(yaml|hcl|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+    for kind, block in re.findall(r"^```(yaml|hcl|nginx|console)\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
         if kind == "console":
             assert re.match(_PROMPT, block), block
             found += [Command(prompt[:-2], prompt[-2], *rest) for prompt, *rest in _COMMAND.findall(block)]

@@ -25,7 +25,7 @@ svc_broker = DaemonMaker(
 svc_agent = DaemonMaker(
     "svc agent",
     "svc.agent.tap",
-    "The agent of a node: mounts the SPIFFE Workload API into pods.",
+    "The agent of a node: mounts the SPIFFE Workload API into pods, writes SVIDs to files.",
     "svc-agent",
 )
 svc_registrar = DaemonMaker(
