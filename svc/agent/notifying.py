@@ -129,6 +129,7 @@ async def run_command(command: Sequence[str], seconds: float) -> None:
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
     if status:
         raise NotifyFailed(program=program, why=_ending(status))
 

@@ -184,7 +184,7 @@ class SvidFiles(Service):
     def check(self) -> None:
         """Report files that have expired; called each second."""
         expired = self._expired()
-        if expired is not None and self._error is None:
+        if expired is not None and (self._error is None or isinstance(self._error, ProgramNotRunning)):
             self._settle(expired)
 
     def _schedule(self, seconds: float) -> None:
@@ -253,7 +253,7 @@ class SvidFiles(Service):
             self.log.failure("making files failed unexpectedly", failure)
             error = FilesFailed(folder=self._folder.path, what=type(error).__name__)
         self._pause, self._retry = self._retry, min(self._retry * 2, LAST_RETRY)
-        self._settle(error)
+        self._settle(self._expired() or error if isinstance(error, ProgramNotRunning) else error)
 
     def _attempted(self, _none: None) -> None:
         self._attempt = None

@@ -377,9 +377,18 @@ class FailureTests(FilesCase):
         self.clock.pump([1.0] * 3)
         self.assertEqual(({""}, 3), (set(self.states), self.notified))
         self.assertEqual(1, len(self.of(Event.AGENT_FILES_NOT_NOTIFIED)))
+        self.clock.advance(3600.0)
+        for _second in range(60):
+            self.files.check()
+            self.clock.advance(1.0)
+        self.assertEqual("expired", self.states[-1])
+        self.assertEqual(1, len(self.of(Event.AGENT_FILES_FAILED)))
+        self.rotate(AUTHORITY.svid("/a", ttl=timedelta(hours=2)))
         self.not_notified = None
         self.clock.advance(30.0)
-        self.assertEqual(4, self.notified)
+        notified = self.notified
+        self.clock.advance(60.0)
+        self.assertEqual(("", notified), (self.states[-1], self.notified))
 
     def test_defect(self) -> None:
         """An unexpected error is logged and reported, and the next attempt follows."""
