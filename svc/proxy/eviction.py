@@ -104,7 +104,9 @@ class EvictionOrder:
         Raises:
             ConnectionLimitReached: no identity holds more than that of the new connection would.
         """
-        if self._held >= self._limit and not self._evict_first(self.leaving, "evicted_idle"):
+        if self._held >= self._limit and not self._evict_first(
+            self.leaving, ConnectionEvicted("evicted_idle", limit=self._limit)
+        ):
             own = self._shares.get(identity)
             largest = max(self._sizes)
             if largest <= (0 if own is None else own.held) + 1:
@@ -133,16 +135,16 @@ class EvictionOrder:
 
     def evict_unpermitted(self) -> bool:
         """Evict the longest idle connection that was never permitted a request; returns whether there was one."""
-        return self._evict_first(self.unpermitted, "evicted_unpermitted")
+        return self._evict_first(self.unpermitted, ConnectionEvicted("evicted_unpermitted", limit=self._limit))
 
     def evict_closing(self) -> bool:
         """Drop the connection that closes longest; returns whether there was one."""
-        return self._evict_first(self.closing, "evicted_idle")
+        return self._evict_first(self.closing, ConnectionEvicted("evicted_idle", limit=self._limit))
 
-    def _evict_first(self, connections: IdleConnections, reason: str) -> bool:
+    def _evict_first(self, connections: IdleConnections, error: ConnectionEvicted) -> bool:
         for connection in connections:
             del connections[connection]
-            connection.evict(ConnectionEvicted(reason, limit=self._limit))
+            connection.evict(error)
             return True
         return False
 

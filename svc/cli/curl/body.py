@@ -47,8 +47,10 @@ class BufferedBody:
             self._file.write(data)
         except OSError as error:
             # Where no folder can be written, as with a read-only root, the module tempfile says so with ENOENT.
-            reason = "spool_missing" if isinstance(error, FileNotFoundError) else "spool_failed"
-            raise NetworkError(reason, detail=(error.strerror or str(error)).lower()) from error
+            detail = (error.strerror or str(error)).lower()
+            if isinstance(error, FileNotFoundError):
+                raise NetworkError("spool_missing", detail=detail) from error
+            raise NetworkError("spool_failed", detail=detail) from error
         self._digest.update(data)
         self.size += len(data)
 
