@@ -73,6 +73,10 @@ class Client:
         self._silence = silence
         self._dynamic = DynamicClient(api)
 
+    def unreachable(self, detail: str) -> KubernetesError:
+        """Return the error of a server that does not answer."""
+        return KubernetesError("kubernetes_unreachable", server=self._api.configuration.host, detail=detail)
+
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         """Read an object."""
         return await self._call(f"read {kind}", kind, "get", _path(kind, namespace, name))
@@ -184,9 +188,9 @@ class Client:
         except ApiException as error:
             raise self._refusal(action, kind, error.status, _status(error.body)) from error
         except TimeoutError as error:
-            raise self._unreachable("nothing came in time") from error
+            raise self.unreachable("nothing came in time") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise self._unreachable(printable(error) or type(error).__name__) from error
+            raise self.unreachable(printable(error) or type(error).__name__) from error
         except (ValueError, LookupError, TypeError) as error:
             raise KubernetesError(action=action, detail="its answer is none of an API server") from error
 
@@ -205,9 +209,6 @@ class Client:
         if status == 404 and not about.get("name"):
             return KubernetesError("kubernetes_no_kind", action=action, kind=str(kind))
         return _CLASSES.get(status, KubernetesError)(action=action, detail=detail)
-
-    def _unreachable(self, detail: str) -> KubernetesError:
-        return KubernetesError("kubernetes_unreachable", server=self._api.configuration.host, detail=detail)
 
 
 async def connect(kubeconfig: str = "", context: str = "") -> Client:

@@ -1,0 +1,15 @@
+"""Times as objects have them: RFC 3339, in UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def to_time(moment: datetime) -> str:
+    """Write a ``Time``: to the second."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def to_micro_time(moment: datetime) -> str:
+    """Write a ``MicroTime``, as leases and Events have it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
