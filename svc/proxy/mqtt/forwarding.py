@@ -666,6 +666,9 @@ class Forwarder:
                 self._enqueue(message)
             else:
                 self._window.restore(message)
+                if message.refused:
+                    # The order of those that were refused is kept, too.
+                    self._refusals = max(1, self._refusals)
         if not messages:
             self._cursor = max(self._cursor, self._read_until)
         self._recovering = self._recovering and not recovered and self._cursor < self._durable

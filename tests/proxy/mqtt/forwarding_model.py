@@ -97,11 +97,11 @@ class ModelStore:
         self._record(store)
 
     def changed(self, message: BufferedMessage) -> None:
-        state, upstream_id = message.state, message.upstream_id
+        state, upstream_id, refused = message.state, message.upstream_id, message.refused
 
         def change() -> None:
             kept = self.messages[message.number][1]
-            kept.state, kept.upstream_id = state, upstream_id
+            kept.state, kept.upstream_id, kept.refused = state, upstream_id, refused
 
         self._record(change)
 
@@ -341,11 +341,11 @@ class ModelClient:
         #: The identifiers of former connections.
         self._before: set[int] = set()
         #: Whether it has no session, and whether it has to close the connection for one that the server resumes.
-        self._without_session = self.must_begin_anew = False
+        self.without_session = self.must_begin_anew = False
 
     def connect(self, *, clean: bool, will: bytes | None = None, expiry: int = 3600) -> Connect:
         self.connected, self.answered = True, False
-        self._without_session, self.must_begin_anew = self._without_session or self.temporary or clean, False
+        self.without_session, self.must_begin_anew = self.without_session or self.temporary or clean, False
         if clean or self.temporary:
             # A session that was to end with its connection is over for the client too.
             self.unacked.clear()
@@ -390,10 +390,10 @@ class ModelClient:
             self.answered = packet.code == 0
             self.presents.append(packet.session_present)
             # A server that crashed may not know that the session was to be another one [MQTT-3.2.2-4].
-            self.must_begin_anew = packet.session_present and self._without_session
+            self.must_begin_anew = packet.session_present and self.without_session
             if self.must_begin_anew:
                 return []
-            self._without_session = False
+            self.without_session = False
             if not packet.session_present:
                 # The server knows nothing of what it sent on former connections (section 3.2.2.1.1).
                 self.unacked = {name: entry for name, entry in self.unacked.items() if name not in self._before}

@@ -134,6 +134,9 @@ class ModelNotary:
 
     def _sends(self, packet: Acknowledgement, receipt: str) -> None:
         entry = self._world.client.unacked.get(packet.packet_id)
+        # A client without a session closes its connection when CONNACK says that there is one, and sends all anew.
+        if self._world.client.without_session:
+            entry = None
         if entry is not None and packet.code < ReasonCode.UNSPECIFIED_ERROR and not entry[3]:
             topic, payload, *_more = entry
             if topic.endswith(RECORDED):

@@ -84,7 +84,8 @@ class BufferedMessage:
         properties, interval = self.properties, self.properties.message_expiry
         if interval is not None:
             properties = properties.replace(message_expiry=max(0, interval - max(0, int(now - self.stored))))
-        return replace(self, properties=properties, stored=now, number=0)
+        topic, payload, qos, retain = self.topic, self.payload, self.qos, self.retain
+        return BufferedMessage(topic, payload, qos, retain, properties, 0, relayed=False, stored=now)
 
     def expired(self, now: float) -> bool:
         """Whether its Message Expiry Interval has passed; ``now`` is in seconds since 1970 UTC."""

@@ -514,7 +514,8 @@ class ValueTests(SynchronousTestCase):
 
     def test_renewed(self) -> None:
         """A message that is stored again has what is left of its expiry interval, and no place yet."""
-        written = BufferedMessage("t", b"1", 1, False, Properties(message_expiry=60), 0, False, NOW, 7)
+        written = BufferedMessage("t", b"1", 1, False, Properties(message_expiry=60), 5, False, NOW, 7)
+        written.state, written.upstream_id, written.refused = MessageState.SENT, 9, NOW
         for waited, left in ((0, 60), (59, 1), (60, 0), (61, 0)):
             expected = BufferedMessage("t", b"1", 1, False, Properties(message_expiry=left), 0, False, NOW + waited)
             self.assertEqual(expected, written.renewed(NOW + waited))
