@@ -18,6 +18,10 @@ KINDS: Final[dict[str, tuple[str, str]]] = {
         "completion for bash, zsh (_svc) and fish",
         "install -D -m 644 {path}/svc.bash /usr/local/share/bash-completion/completions/svc",
     ),
+    "crds": (
+        "custom resources of Kubernetes, which svc in a cluster needs",
+        "kubectl apply --server-side -f {path}",
+    ),
     "dashboards": (
         "dashboards of svc-proxy and svc-broker for Grafana",
         "Dashboards > New > Import: {path}/svc-proxy.json, or a provisioning provider with options.path: {path}",

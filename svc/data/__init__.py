@@ -1,6 +1,6 @@
 """
-Files for other programs, installed with ``svc``: systemd units, schemas, alert rules, dashboards, completion scripts
-and man pages.
+Files for other programs, installed with ``svc``: systemd units, schemas, alert rules, dashboards, custom resources of
+Kubernetes, completion scripts and man pages.
 
 Each is here only; the documentation links to it or quotes it, and ``svc files`` prints where it is.
 """

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from svc.naming import DOMAIN
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -33,3 +35,6 @@ class Kind:
 
 
 SECRETS: Final = Kind("", "v1", "secrets", "Secret")
+#: Of the cluster; there is one, with this name.
+LICENSE_STATUSES: Final = Kind(DOMAIN, "v1alpha1", "svclicensestatuses", "SvcLicenseStatus", namespaced=False)
+LICENSE_STATUS_NAME: Final = "license"

@@ -147,10 +147,13 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual("node/node0\n", self.cluster.kubectl("get", "nodes", "-o", "name"))
 
     def test_api_only(self) -> None:
-        """Without a node, namespaces and accounts can be made, a pod stays pending, and nothing is left at the end."""
+        """
+        Without a node, namespaces, accounts and custom resources can be made, a pod stays pending, and nothing is left.
+        """
         cluster = Cluster.up(f"{NAME}-api", api_only=True)
         try:
             self.assertEqual("", cluster.kubectl("get", "nodes", "-o", "name"))
+            self.assertEqual("", cluster.kubectl("get", "svclicensestatuses", "-o", "name"))
             cluster.kubectl("apply", "-f", "-", data=POD)
             self.assertEqual("Pending", cluster.kubectl("get", "pod", "web", "-o", "jsonpath={.status.phase}"))
             namespace = os.readlink(f"/proc/{cluster.pid}/ns/net")

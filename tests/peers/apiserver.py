@@ -22,7 +22,7 @@ from pathlib import Path
 from twisted.trial.unittest import SkipTest
 
 from tests.peers.folders import make_folder, remove_folder
-from tests.peers.kubernetes import CertificateAuthority, ToolMissing, folder_of
+from tests.peers.kubernetes import CertificateAuthority, ToolMissing, apply_crds, folder_of
 from tests.peers.waiting import NotInTime, end_process, eventually, free_port
 
 
@@ -146,6 +146,10 @@ class ApiServer:
         if ran.returncode != 0:
             raise ApiServerFailed(f"kubectl {' '.join(arguments)}: {ran.stderr}")
         return ran.stdout
+
+    def apply_crds(self) -> None:
+        """Make the custom resources of the product."""
+        apply_crds(self.kubectl)
 
     def log(self, name: str) -> str:
         """Read what ``kube-apiserver`` or ``etcd`` wrote."""

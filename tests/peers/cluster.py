@@ -34,7 +34,7 @@ from typing import Final
 from twisted.trial.unittest import SkipTest
 
 from images.archive import Content, Image, write_archive, write_layer
-from tests.peers.kubernetes import CertificateAuthority, ToolMissing, folder_of
+from tests.peers.kubernetes import CertificateAuthority, ToolMissing, apply_crds, folder_of
 from tests.peers.waiting import TOP
 
 NODE: Final = "node0"
@@ -318,7 +318,7 @@ class Cluster:
         report: Callable[[str], object] = lambda _step: None,
     ) -> None:
         """
-        Start it and wait until the node is ready.
+        Start it, with the custom resources of the product, and wait until the node is ready.
 
         Args:
             images: archives to import before the first pod.
@@ -341,6 +341,7 @@ class Cluster:
         if not api_only:
             self._start_containerd(images, report)
         self._wait("kube-apiserver", lambda: self._try_kubectl("get", "--raw", "/readyz"))
+        apply_crds(self.kubectl)
         if api_only:
             return
         report("starting controllers, scheduler and the node")

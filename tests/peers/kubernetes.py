@@ -8,7 +8,7 @@ import ipaddress
 import json
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,8 @@ TOOLS: Final = {
     "coredns": ("coredns",),
     "helm": ("helm",),
 }
+#: The custom resources of the product.
+CRDS: Final = TOP / "svc" / "data" / "crds"
 _VALID: Final = timedelta(days=365)
 
 
@@ -62,6 +64,17 @@ def folder_of(tool: str) -> Path:
     if folder == Path() or not all(os.access(folder / name, os.X_OK) for name in TOOLS[tool]):
         raise ToolMissing(tool)
     return folder
+
+
+def apply_crds(kubectl: Callable[..., str]) -> None:
+    """
+    Make or change the custom resources of the product, and wait until they are served.
+
+    Args:
+        kubectl: runs it with these arguments.
+    """
+    kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+    kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", str(CRDS))
 
 
 class CertificateAuthority:

@@ -47,6 +47,7 @@ _ALWAYS = (
 _FILES = {
     "docs/*": ("tests.test_*", "tests.broker.test_documentation"),
     "svc/data/alerts/*": ("tests.integration.test_prometheus",),
+    "svc/data/crds/*": ("tests.kube.*", "tests.integration.test_crds", "tests.cli.*"),
     "svc/data/*": ("tests.test_*", "tests.cli.*", "tests.telemetry.*"),
     "*.md": ("tests.test_*",),
     "tests/vectors/license/*": ("tests.license.*", "tests.cli.*"),

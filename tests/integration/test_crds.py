@@ -1,0 +1,195 @@
+"""``svc/data/crds`` on a real API server: accepted as they are, and what their rules accept and refuse."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+from contextlib import aclosing
+from typing import Any, Final
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.kube.client import connect
+from svc.kube.kinds import LICENSE_STATUS_NAME, LICENSE_STATUSES
+from svc.kube.status import apply_status
+from tests.integration.kube_rig import SERVER
+from tests.kube.test_crds import schema
+from tests.peers.apiserver import ApiServer, ApiServerFailed
+
+_T = "2026-03-01T12:00:00Z"
+#: Each field once.
+STATUS: Final[dict[str, Any]] = {
+    "observedTime": _T,
+    "state": "Grace",
+    "reason": "license_damaged",
+    "conditions": [
+        {"type": "Valid", "status": "True", "reason": "Grace", "message": "", "lastTransitionTime": _T},
+        {
+            "type": "WithinLimits",
+            "status": "Unknown",
+            "reason": "NotMeasured",
+            "message": "m",
+            "lastTransitionTime": _T,
+            "observedGeneration": 1,
+        },
+    ],
+    "id": "ENfLGLM5WCNdNR8o_Q9JXQ",
+    "issuer": "vendor",
+    "customer": "c-1",
+    "licensee": "ACME GmbH",
+    "edition": "enterprise",
+    "notBefore": _T,
+    "notAfter": _T,
+    "graceUntil": _T,
+    "maintenanceUntil": _T,
+    "warning": 30,
+    "nextChange": {"time": _T, "state": "Expired"},
+    "enforcement": "soft",
+    "features": ["federation", "mqtt"],
+    "trustDomains": ["prod.example.org"],
+    "limits": {"workloads": 500, "clusters": 3},
+    "usage": {"workloads": 20},
+    "kids": {"Ed25519": "a" * 43, "ML-DSA-87": "b" * 43},
+    "secretRef": {"namespace": "svc-system", "name": "svc-license-0123456789"},
+    "licenses": [
+        {
+            "namespace": "svc-system",
+            "name": "svc-license-0123456789",
+            "state": "Grace",
+            "id": "ENfLGLM5WCNdNR8o_Q9JXQ",
+            "licensee": "ACME GmbH",
+            "notAfter": _T,
+            "counts": True,
+        },
+        {"namespace": "svc-system", "name": "other", "state": "Invalid", "reason": "license_cut", "counts": False},
+    ],
+}
+
+
+class _Case(SynchronousTestCase):
+    """One server for all, with the custom resources."""
+
+    server: ApiServer
+
+    def setUp(self) -> None:
+        """Take the server."""
+        self.server = SERVER.get()
+        self.server.apply_crds()
+
+    def refused(self, wanted: str, *arguments: str, data: str = "") -> None:
+        """Run kubectl, which is refused with a text."""
+        with self.assertRaises(ApiServerFailed) as caught:
+            self.server.kubectl(*arguments, data=data)
+        self.assertIn(wanted, str(caught.exception))
+
+
+class DefinitionTests(_Case):
+    """All custom resources."""
+
+    def test_accepted(self) -> None:
+        """Each is structural and served, and applied again it stays as it is."""
+        read = ("get", "crds", "-o", "json")
+        before = json.loads(self.server.kubectl(*read))["items"]
+        found = [each for each in before if each["spec"]["group"] == "svc.internal"]
+        self.assertTrue(found)
+        for each in found:
+            held = {condition["type"]: condition["status"] for condition in each["status"]["conditions"]}
+            self.assertEqual(("True", "True"), (held["Established"], held["NamesAccepted"]))
+            self.assertNotEqual("True", held.get("NonStructuralSchema"))
+        self.server.apply_crds()
+        self.assertEqual(before, json.loads(self.server.kubectl(*read))["items"])
+
+    def test_explained(self) -> None:
+        """kubectl explains the fields."""
+        shown = self.server.kubectl("explain", "svclicensestatus.status.observedTime")
+        self.assertIn("never goes back", " ".join(shown.split()))
+
+
+class LicenseStatusTests(_Case):
+    """SvcLicenseStatus."""
+
+    def setUp(self) -> None:
+        """Make the object."""
+        super().setUp()
+        self.server.kubectl("create", "-f", "-", data=self.object())
+        self.addCleanup(self.server.kubectl, "delete", "svclic", "--all")
+
+    def object(self, name: str = LICENSE_STATUS_NAME) -> str:
+        """The text of an object."""
+        kind = LICENSE_STATUSES
+        return json.dumps({"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name}})
+
+    def patch(self, status: Any) -> tuple[str, ...]:  # type: ignore[override]
+        """The arguments of kubectl that change the status."""
+        patch = json.dumps({"status": status})
+        return "patch", "svclic", LICENSE_STATUS_NAME, "--subresource=status", "--type=merge", "-p", patch
+
+    def status(self) -> Any:
+        """What the object has."""
+        return json.loads(self.server.kubectl("get", "svclic", LICENSE_STATUS_NAME, "-o", "json")).get("status")
+
+    def test_singleton(self) -> None:
+        """An object of another name is refused, also by server-side apply."""
+        for command in (("create",), ("apply", "--server-side")):
+            self.refused("its name is license", *command, "-f", "-", data=self.object("other"))
+
+    def test_whole_status(self) -> None:
+        """Of a status with each field nothing is removed; the client writes it once, and it is no change afterwards."""
+
+        async def write() -> list[bool]:
+            async with aclosing(await connect(str(self.server.kubeconfig))) as client:
+                written = []
+                for _ in range(2):
+                    found = await client.get(LICENSE_STATUSES, LICENSE_STATUS_NAME)
+                    written.append(await apply_status(client, LICENSE_STATUSES, found, STATUS, manager="svc-manager"))
+                return written
+
+        self.assertEqual(set(schema(LICENSE_STATUSES.plural)["properties"]["status"]["properties"]), set(STATUS))
+        self.assertEqual([True, False], asyncio.run(write()))
+        self.assertEqual(STATUS, self.status())
+        row = self.server.kubectl("get", "svclic").splitlines()[1].split("  ")
+        columns = [each.strip() for each in row if each.strip()]
+        self.assertEqual(["license", "Grace", "ACME GmbH", "enterprise", _T, "Unknown"], columns[:6])
+
+    def test_observed_time(self) -> None:
+        """The time may stay and advance, and never go back or vanish; a new object begins anew."""
+        self.server.kubectl(*self.patch(STATUS))
+        for moment in (_T, "2026-03-01T14:00:00+02:00", "2026-03-01T12:00:01Z"):
+            self.server.kubectl(*self.patch({"observedTime": moment}))
+        self.refused("observedTime never goes back", *self.patch({"observedTime": _T}))
+        self.refused("observedTime never goes back", *self.patch({"observedTime": "2026-03-01T13:30:00+02:00"}))
+        self.refused("Required value", *self.patch({"observedTime": None}))
+        self.server.kubectl("delete", "svclic", LICENSE_STATUS_NAME)
+        self.server.kubectl("create", "-f", "-", data=self.object())
+        self.server.kubectl(*self.patch(STATUS))
+
+    def test_status_alone(self) -> None:
+        """What is written beside the subresource is not taken into the status."""
+        self.server.kubectl(*self.patch(STATUS))
+        self.server.kubectl(
+            "patch", "svclic", LICENSE_STATUS_NAME, "--type=merge", "-p", '{"status":{"state":"Valid"}}'
+        )
+        self.assertEqual("Grace", self.status()["state"])
+
+    def test_refused_values(self) -> None:
+        """Values that are none, and one more than each bound allows; as much is accepted."""
+        limits = {f"l{number}": number for number in range(32)}
+        features = [f"f{number}" for number in range(64)]
+        self.server.kubectl(*self.patch({**STATUS, "limits": limits, "features": features, "licensee": "x" * 256}))
+        condition = copy.deepcopy(STATUS["conditions"][0])
+        for wrong, text in (
+            ({"state": "Good"}, "Unsupported value"),
+            ({"notAfter": "tomorrow"}, "must be of type date-time"),
+            ({"limits": {**limits, "more": 1}}, "must have at most 32 items"),
+            ({"limits": {"l0": -1}}, "greater than or equal to 0"),
+            ({"features": [*features, "more"]}, "must have at most 64 items"),
+            ({"features": ["f", "f"]}, "Duplicate value"),
+            ({"licensee": "x" * 257}, "may not be more than 256"),
+            ({"conditions": [condition, condition]}, "Duplicate value"),
+            ({"conditions": [{**condition, "status": "Maybe"}]}, "Unsupported value"),
+            ({"conditions": [{**condition, "reason": "two words"}]}, "should match"),
+            ({"licenses": [STATUS["licenses"][1], STATUS["licenses"][1]]}, "Duplicate value"),
+            ({"licenses": [{"namespace": "a", "name": "b", "state": "Missing"}]}, "Unsupported value"),
+        ):
+            self.refused(text, *self.patch(wrong))
