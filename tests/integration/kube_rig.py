@@ -20,6 +20,8 @@ from tests.peers.waiting import PATIENCE, NotInTime, Shared
 
 CONFIGMAPS: Final = Kind("", "v1", "configmaps", "ConfigMap")
 PROBES: Final = Kind("probe.svc.internal", "v1", "probes", "Probe")
+#: Which no server knows.
+UNKNOWN: Final = Kind("unknown.svc.internal", "v1", "unknowns", "Unknown")
 _SCHEMA = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _PROBES_CRD = {
     "apiVersion": "apiextensions.k8s.io/v1",

@@ -15,6 +15,7 @@ from tests.integration.kube_rig import (
     CONFIGMAPS,
     PROBES,
     SERVER,
+    UNKNOWN,
     KubeCase,
     background,
     config_map,
@@ -149,7 +150,7 @@ class KubeCacheTests(KubeCase):
         """A kind that the cluster does not know is reported at each attempt; the cache is never complete."""
 
         async def unknown(client: Client, namespace: str) -> None:
-            followed = _Followed(client, namespace, PROBES)
+            followed = _Followed(client, namespace, UNKNOWN)
             async with AsyncExitStack() as stack:
                 await background(stack, followed.cache.run())
                 await until(lambda: len(followed.failures) > 2, "failures")

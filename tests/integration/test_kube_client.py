@@ -13,7 +13,7 @@ from typing import Any
 from svc.kube.client import Client, connect
 from svc.kube.configuration import configured
 from svc.kube.kinds import SECRETS, Kind
-from tests.integration.kube_rig import CONFIGMAPS, PROBES, SERVER, KubeCase, config_map
+from tests.integration.kube_rig import CONFIGMAPS, SERVER, UNKNOWN, KubeCase, config_map
 from tests.peers.apiserver import ApiServer
 
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
@@ -75,7 +75,7 @@ class KubeClientTests(KubeCase):
             error = await self.refused("kubernetes_no_namespace", client.create(CONFIGMAPS, config_map("nowhere", "a")))
             self.assertIn("kubectl create namespace nowhere", error.hint)
             await self.refused("kubernetes_not_found", client.get(NAMESPACES, "nowhere"))
-            for kind in (PROBES, Kind("", "v1", "others", "Other")):
+            for kind in (UNKNOWN, Kind("", "v1", "others", "Other")):
                 error = await self.refused("kubernetes_no_kind", client.get(kind, "a", namespace))
                 self.assertIn(str(kind), str(error))
                 await self.refused("kubernetes_no_kind", client.list(kind, namespace))
