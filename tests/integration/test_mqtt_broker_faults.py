@@ -125,13 +125,13 @@ class RefusedTests(Case):
         self.assertLess(answer.code, 0x80)
 
     def test_buffered(self) -> None:
-        """What was acknowledged and is refused then is logged with the code and leaves the buffer; the rest goes on."""
+        """What was acknowledged and is refused then is a dead letter, logged with its topic; the rest goes on."""
         site, client = self.site("middleware", ackUpstream=["now/#"])
         for packet_id, octets in ((1, 101), (2, 100)):
             publish(client, "t", bytes(octets), 1, packet_id)
         eventually(lambda: site.proxy.metric("svc_proxy_mqtt_buffer_messages_queued") == 0.0)
-        [dropped] = site.proxy.records("svc.proxy.buffer.dropped")
-        self.assertTrue(dropped["attributes"]["code"])
+        [letter] = site.proxy.records("svc.proxy.buffer.dead_letter")
+        self.assertEqual(("c", "t"), (letter["attributes"]["client_id"], letter["attributes"]["topic"]))
         # A topic whose messages must not be lost so is acknowledged by the broker.
         client.send(Publish("now/t", bytes(101), 1, packet_id=3))
         answer = client.receive()

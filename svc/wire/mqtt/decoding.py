@@ -57,8 +57,9 @@ PROTOCOL_NAME: Final = b"MQTT"
 _V5: Final = Version.V5
 _VERSIONS: Final[dict[int, Version]] = {version.value: version for version in Version}
 #: A broker that refuses a message with a code that the packet must not have refuses it all the same: Mosquitto 2.0 says
-#: 0x95 in PUBACK where the message is too large.
+#: 0x95 in PUBACK where the message is too large, which it always is. Such a code is read as the one that comes nearest.
 _REFUSALS: Final = frozenset(range(0x80, 0x100))
+_NEAREST: Final[dict[int, ReasonCode]] = {ReasonCode.PACKET_TOO_LARGE: ReasonCode.PAYLOAD_FORMAT_INVALID}
 _SUBSCRIBED: Final = frozenset({0, 1, 2, SUBSCRIPTION_REFUSED})
 
 
@@ -278,7 +279,7 @@ def _acknowledgement(reader: PacketReader) -> Acknowledgement:
         refuses = reader.sender == "server" and kind in (PacketType.PUBACK, PacketType.PUBREC)
         code = reader.reason(known | _REFUSALS if refuses else known)
         if code not in known:
-            code = ReasonCode.UNSPECIFIED_ERROR
+            code = _NEAREST.get(code, ReasonCode.UNSPECIFIED_ERROR)
         if reader.remaining:
             properties = reader.properties(cast(PropertyOwner, kind.name))
     return Acknowledgement(cast("Literal[PacketType.PUBACK]", kind), packet_id, code, properties)
