@@ -140,11 +140,14 @@ class PoolTests(SynchronousTestCase):
     def test_several_processes(self) -> None:
         """Several processes share the modules, and each allocates ports of its own."""
         source = """
-        from tests.peers.waiting import free_port
+        import pathlib
+        from tests.peers.waiting import eventually, free_port
         class Tests(SynchronousTestCase):
             def test_it(self):
                 print(free_port(), flush=True)
-                time.sleep(0.5)
+                # The ports of a process that has ended are allocated anew.
+                pathlib.Path(__file__).with_suffix(".began").touch()
+                eventually(lambda: len(list(pathlib.Path(__file__).parent.glob("*.began"))) == 2)
         """
         found = self.run_modules(processes=2, case_one=source, case_two=source)
         ports = [int(each.output) for each in found.values()]
