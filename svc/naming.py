@@ -58,6 +58,14 @@ WORKLOAD_API_HEADER: Final = "workload.spiffe.io"
 PQ_BUNDLE_FILE: Final = "pq-bundle.json"
 BUNDLE_ARCHIVE_FILE: Final = "bundle-archive.json"
 
+# Kubernetes.
+DEFAULT_NAMESPACE: Final = "svc-system"
+#: Secrets with a license: their type, the label by which the manager finds them, the key of the file, and their names.
+LICENSE_SECRET_TYPE: Final = f"{DOMAIN}/license"
+LABEL_LICENSE: Final = f"{DOMAIN}/license"
+LICENSE_SECRET_KEY: Final = "license.svc"  # noqa: S105 - a name
+LICENSE_SECRET_PREFIX: Final = "svc-license-"  # noqa: S105 - a name
+
 #: The CSI driver of ``svc-agent``.
 CSI_DRIVER: Final = f"csi.{DOMAIN}"
 

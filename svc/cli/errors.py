@@ -39,6 +39,10 @@ class CliError(SvcError):
         "data_too_large": Reason(
             "the body of the request is larger than {limit} octets, which {path} exceeds", "send it in several requests"
         ),
+        "kubernetes_missing": Reason(
+            "the client of Kubernetes is not installed: there is no module {module}",
+            "install it with pip install 'svc[kubernetes]', or use kubectl",
+        ),
         "bundle_malformed": Reason(
             "{path} is no usable bundle file: {defect}",
             "a trust bundle holds CA certificates as concatenated DER, PEM, or a SPIFFE bundle in JSON",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
@@ -211,18 +212,19 @@ class Client:
         return _CLASSES.get(status, KubernetesError)(action=action, detail=detail)
 
 
-async def connect(kubeconfig: str = "", context: str = "") -> Client:
+async def connect(kubeconfig: str = "", context: str = "", *, environment: Mapping[str, str] = os.environ) -> Client:
     """
     Make the client of a cluster; nothing is asked yet.
 
     Args:
         kubeconfig: a file; where empty, what kubectl would use, or the service account of the pod.
         context: one of the kubeconfig; its current one where empty.
+        environment: has ``KUBECONFIG`` and ``HOME``.
 
     Raises:
         KubernetesError: ``kubeconfig_unusable``.
     """
-    return Client(await configured(kubeconfig, context))
+    return Client(await configured(kubeconfig, context, environment=environment))
 
 
 def _path(kind: Kind, namespace: str, name: str = "") -> str:

@@ -44,6 +44,10 @@ class LicenseRefused(NotaryError):
             "the two signatures of the license are by different keys of vendors, {first} and {second}",
             "the license was put together from two; do not trust it",
         ),
+        "license_secret_other": Reason(
+            "there is a Secret {namespace}/{name} already, and it is not as this license would be installed: {defect}",
+            "look at it, and remove it with kubectl delete secret -n {namespace} {name} before you install again",
+        ),
         "issuer_mismatch": Reason(
             "the license names the issuer {found}, but the key that signed it is of {expected}",
             "ask the vendor for a new license",

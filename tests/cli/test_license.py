@@ -1,7 +1,8 @@
-"""``svc license info`` with the files of the vectors, as transcripts, and what no transcript shows."""
+"""``svc license info`` and ``install`` with the files of the vectors, as transcripts, and what no transcript shows."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import re
@@ -17,11 +18,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc import strictyaml
 from svc.cli.documents import document_text
 from svc.license.armour import MAX_FILE
+from svc.license.verification import verify_license
 from svc.notary.claims import utc_seconds
 from svc.testing.vectors import load_vectors
 from tests.cli.doubles import Ran, run_svc
 from tests.cli.test_transcripts import runs, transcript_of
-from tests.license.material import LICENSE, NOW, envelope, text_of
+from tests.license.material import KEYS, LICENSE, NOW, envelope, text_of
 from tests.license.test_vectors import FOLDER, HEADERS, file_of
 from tests.vectors.material import make_key
 
@@ -83,6 +85,8 @@ class TranscriptTests(LicenseCase):
             found = transcript_of(command.replace("DIR", self.folder), environ, now=now).replace(self.folder, "DIR")
             # It is another one whenever the vectors are made.
             found = re.sub(r'"?\b[0-9a-f]{64}\b"?', "DIGEST", found)
+            found = re.sub(r"svc-license-[0-9a-f]{10}\b", "svc-license-DIGITS", found)
+            found = re.sub(r'"LS0t[\w+/=]+"', "TEXT", found)
             self.assertEqual(found.strip(), expected.strip(), command)
 
 
@@ -166,6 +170,54 @@ class InfoTests(LicenseCase):
         )
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         self.assertEqual(ran.stdout.splitlines()[-1], "[] 0")
+
+
+class InstallTests(LicenseCase):
+    """``svc license install`` as far as it needs no cluster."""
+
+    def test_dry_run(self) -> None:
+        """The Secret is the same whatever e-mail did to the file, and has a license file; no cluster is asked."""
+        text = text_of(envelope())
+        shown = []
+        for content in (text, text.replace("\n", "\r\n"), f"> {text}".replace("\n", "\n> ")):
+            ran = run_svc("license", "install", "-n", self.write("x.license", content), now=NOW)
+            self.assertEqual(ran.status, 0, ran.stderr)
+            shown.append(ran.stdout.decode())
+        self.assertEqual({shown[0]}, set(shown))
+        secret = strictyaml.loads(shown[0])
+        data = base64.b64decode(secret["data"]["license.svc"])
+        digest = verify_license(data, KEYS).digest
+        self.assertEqual(secret["metadata"]["name"], f"svc-license-{digest[:10]}")
+        self.assertEqual(digest, json.loads(self.info(text, "-o", "json").stdout)["digest"])
+
+    def test_namespaces(self) -> None:
+        """Names that no namespace can have are refused, the longest one is accepted."""
+        path = self.write("x.license", text_of(envelope()))
+        for namespace, status in (("a" * 63, 0), ("a" * 64, 1), ("", 1), ("-a", 1), ("a-", 1), ("A", 1), ("a\n", 1)):
+            ran = run_svc("license", "install", "-n", "--namespace", namespace, path, now=NOW)
+            self.assertEqual((ran.status, not ran.stdout), (status, status == 1), namespace)
+
+    def test_refused(self) -> None:
+        """Of a license that is not signed by the vendor nothing is printed, and no cluster is asked."""
+        path = self.write("x.license", text_of(envelope(name="license stranger")))
+        for words in ((), ("-n",)):
+            ran = run_svc("license", "install", *words, path, now=NOW)
+            self.assertEqual((ran.status, ran.stdout), (1, b""))
+            self.assertIn("(license_key_unknown)", ran.stderr)
+
+    def test_what_is_loaded(self) -> None:
+        """A dry run loads no client of Kubernetes; without it the other is refused in a sentence."""
+        path = self.write("x.license", text_of(envelope()))
+        code = (
+            "import sys; from svc.cli.main import main; "
+            f"status = main(['license', 'install', '-n', {path!r}]); "
+            "print([name for name in ('twisted', 'kubernetes', 'aiohttp', 'asyncio') if name in sys.modules], status); "
+            "sys.modules['kubernetes.aio.client'] = sys.modules['kubernetes'] = None; "
+            f"print(main(['license', 'install', {path!r}]))"
+        )
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        self.assertEqual(ran.stdout.splitlines()[-2:], ["[] 0", "1"])
+        self.assertRegex(ran.stderr, r"there is no module kubernetes\S* \(kubernetes_missing\)\n +install it with pip")
 
 
 class DocumentTests(SynchronousTestCase):

@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from svc.cli.flags import Arguments, OneOf, value_flag
+from svc import naming
+from svc.cli.flags import Arguments, OneOf, bool_flag, value_flag
 from svc.cli.globals import SvcCommand, SvcGroup, global_options
 from svc.cli.helptext import render_help
 
@@ -24,6 +25,13 @@ def _run_info(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
     from svc.cli.license.info import run_info
 
     return run_info(words[0], values["output"], ctx.obj)
+
+
+def _run_install(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
+    global_options(ctx)
+    from svc.cli.license.install import run_install
+
+    return run_install(words[0], values["namespace"], values["dry_run"], ctx.obj)
 
 
 def _run_group(ctx: click.Context) -> None:
@@ -51,13 +59,36 @@ Examples:
 """,
     add_help_option=False,
 )
+_install_command = SvcCommand(
+    "install",
+    params=[
+        bool_flag("-n --dry-run", "print the Secret as YAML, and make nothing"),
+        value_flag("--namespace", "string", "where the Secret is made", default=naming.DEFAULT_NAMESPACE),
+        Arguments("words", "FILE", minimum=1, maximum=1, noun="FILE"),
+    ],
+    callback=click.pass_context(_run_install),
+    short_help="make a license known to a cluster",
+    help="""
+    Verify a license file as "svc license info" does, and make a Secret of it, which the manager of the cluster finds.
+    The same license again is no change. Other licenses stay: the one in the best state counts.
+
+    The cluster is that of KUBECONFIG or ~/.kube/config, or the one around the pod. --dry-run needs none: what it prints
+    is for "kubectl apply".
+    """,
+    epilog="""
+Examples:
+  svc license install acme.license
+  svc license install --dry-run acme.license | kubectl apply -f -
+""",
+    add_help_option=False,
+)
 command = SvcGroup(
     "license",
     callback=click.pass_context(_run_group),
-    commands=[_info_command],
+    commands=[_info_command, _install_command],
     invoke_without_command=True,
     help="""
-    Look at signed license files.
+    Look at signed license files, and install them into a cluster.
     """,
     add_help_option=False,
 )

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from svc.cli.documents import document_text, read_file
-from svc.cli.errors import CommandFailed
 from svc.cli.globals import Invocation
+from svc.cli.license.reading import refusal, warn_of_test_vendor
 from svc.cli.license.report import license_document, license_report, unverified_document, unverified_report
 from svc.license.armour import MAX_FILE
 from svc.license.states import assess, refused
 from svc.license.vendors import pinned_keys
 from svc.license.verification import read_unverified, verify_license
-from svc.notary.errors import Malformed, NotaryError
-
-_MAYBE_DAMAGED: Final = "or a part of the text is missing: ask the vendor to send the license again, as an attachment"
+from svc.notary.errors import NotaryError
 
 
 def run_info(path: str, output: str, invocation: Invocation) -> int:
@@ -36,13 +32,11 @@ def run_info(path: str, output: str, invocation: Invocation) -> int:
             console.write_text(document_text(unverified_document(unverified, assessment, now), output))
         elif unverified.text is not None:
             console.write_text(str(unverified_report(unverified, assessment, now)))
-        remarks = (_MAYBE_DAMAGED,) if isinstance(error, Malformed) else ()
-        raise CommandFailed(error, remarks=remarks) from error
+        raise refusal(error) from error
     assessment = assess(verified, now)
     if output == "text":
         console.write_text(str(license_report(verified, assessment, now)))
     else:
         console.write_text(document_text(license_document(verified, assessment, now), output))
-    if verified.key.test:
-        console.warn("the license is signed by the test vendor: only svc run from a checkout of its source accepts it")
+    warn_of_test_vendor(verified, console)
     return 0

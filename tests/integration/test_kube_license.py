@@ -1,0 +1,106 @@
+"""``svc license install`` with a real API server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.integration.kube_rig import SERVER
+from tests.license.material import envelope, text_of
+from tests.peers.apiserver import ApiServer
+
+
+class LicenseCase(SynchronousTestCase):
+    """A server, a namespace and a license file."""
+
+    def setUp(self) -> None:
+        """Take the server, and make the others."""
+        self.server = SERVER.get()
+        self.namespace = f"t-{uuid4().hex[:8]}"
+        self.server.kubectl("create", "namespace", self.namespace)
+        self.path = Path(self.mktemp()).absolute()
+        self.path.write_text(text_of(envelope()))
+
+    def svc(self, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a command below ``svc license`` as a process."""
+        environment = {"KUBECONFIG": str(kubeconfig or self.server.kubeconfig), "HOME": "/nonexistent"}
+        command = [sys.executable, "-m", "svc.cli.main", "license", *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+
+    def refused(self, reason: str, *words: str, kubeconfig: Path | None = None) -> str:
+        """Run a command that is refused with one line and a hint; returns them."""
+        ran = self.svc(*words, kubeconfig=kubeconfig)
+        self.assertEqual((1, ""), (ran.returncode, ran.stdout), ran.stderr)
+        lines = ran.stderr.splitlines()
+        self.assertEqual(2, len(lines), ran.stderr)
+        self.assertIn(f"({reason})", lines[0])
+        return ran.stderr
+
+
+class InstallTests(LicenseCase):
+    """``svc license install``."""
+
+    def install(self, *words: str) -> str:
+        """Install the license; returns what was printed."""
+        ran = self.svc("install", "--namespace", self.namespace, *words, str(self.path))
+        self.assertEqual(0, ran.returncode, ran.stderr)
+        self.assertIn("the manager will not see this license", ran.stderr)
+        return ran.stdout
+
+    def secrets(self) -> Any:
+        """The Secrets of the namespace."""
+        return json.loads(self.server.kubectl("get", "secrets", "-n", self.namespace, "-o", "json"))["items"]
+
+    def test_twice(self) -> None:
+        """A Secret is made once; the same license, damaged by e-mail, is no change."""
+        self.assertIn(": installed: Secret", self.install())
+        (made,) = self.secrets()
+        self.assertEqual("svc.internal/license", made["type"])
+        self.assertEqual({"svc.internal/license": "true"}, made["metadata"]["labels"])
+        self.path.write_text("".join(f"> {line}\r\n" for line in self.path.read_text().splitlines()))
+        self.assertIn("installed already, nothing was changed", self.install())
+        self.assertEqual([made], self.secrets())
+
+    def test_dry_run(self) -> None:
+        """kubectl takes what a dry run prints; installing it afterwards is no change."""
+        printed = self.install("--dry-run")
+        self.assertEqual([], self.secrets())
+        self.assertIn(" created", self.server.kubectl("apply", "-f", "-", data=printed))
+        self.assertIn(" unchanged", self.server.kubectl("apply", "-f", "-", data=printed))
+        self.assertIn("installed already", self.install())
+        self.assertEqual(1, len(self.secrets()))
+
+    def test_other_secret(self) -> None:
+        """A Secret of that name that is something else is left as it is."""
+        self.install()
+        (made,) = self.secrets()
+        name = made["metadata"]["name"]
+        self.server.kubectl("label", "secret", "-n", self.namespace, name, "svc.internal/license-")
+        before = self.secrets()
+        shown = self.refused("license_secret_other", "install", "--namespace", self.namespace, str(self.path))
+        self.assertIn(f"kubectl delete secret -n {self.namespace} {name}", shown)
+        self.assertEqual(before, self.secrets())
+
+    def test_refused(self) -> None:
+        """No permission, no namespace, no credentials, no server and no kubeconfig are told apart."""
+        path, stranger = str(self.path), self.server.credentials("license-stranger", "strangers")
+        shown = self.refused("kubernetes_forbidden", "install", path, kubeconfig=stranger)
+        self.assertIn('"license-stranger" cannot create resource "secrets"', shown)
+        shown = self.refused("kubernetes_no_namespace", "install", "--namespace", "nowhere", path)
+        self.assertIn("kubectl create namespace nowhere", shown)
+        content = json.loads(self.server.kubeconfig.read_text())
+        content["users"][0]["user"] = {"token": "e30.e30.e30"}
+        ended = self.path.with_suffix(".kubeconfig")
+        ended.write_text(json.dumps(content))
+        self.refused("kubernetes_credentials", "install", path, kubeconfig=ended)
+        absent = ApiServer()
+        self.addCleanup(absent.stop)
+        shown = self.refused("kubernetes_unreachable", "install", path, kubeconfig=absent.kubeconfig)
+        self.assertIn(absent.url, shown)
+        self.refused("kubeconfig_unusable", "install", path, kubeconfig=self.path.with_suffix(".none"))
