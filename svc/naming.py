@@ -60,6 +60,8 @@ BUNDLE_ARCHIVE_FILE: Final = "bundle-archive.json"
 
 # Kubernetes.
 DEFAULT_NAMESPACE: Final = "svc-system"
+#: The manager, and the Lease in its namespace.
+MANAGER: Final = "svc-manager"
 #: Secrets with a license: their type, the label by which the manager finds them, the key of the file, and their names.
 LICENSE_SECRET_TYPE: Final = f"{DOMAIN}/license"
 LABEL_LICENSE: Final = f"{DOMAIN}/license"

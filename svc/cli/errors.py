@@ -43,6 +43,18 @@ class CliError(SvcError):
             "the client of Kubernetes is not installed: there is no module {module}",
             "install it with pip install 'svc[kubernetes]', or use kubectl",
         ),
+        "license_status_missing": Reason(
+            "the cluster has no license status: {detail}",
+            "the manager writes it: is it installed, and does it run? kubectl get pods -n {namespace}",
+        ),
+        "license_status_stale": Reason(
+            "the license status is not current: it was written {age}, and the manager writes it each minute",
+            "look at the log of the manager, and at the clock of this machine",
+        ),
+        "manager_away": Reason(
+            "no manager runs, and the license status is the last one that was written: the Lease {lease} {defect}",
+            "start the manager, or look why it ends: kubectl get pods -n {namespace}",
+        ),
         "bundle_malformed": Reason(
             "{path} is no usable bundle file: {defect}",
             "a trust bundle holds CA certificates as concatenated DER, PEM, or a SPIFFE bundle in JSON",

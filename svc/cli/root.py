@@ -29,7 +29,7 @@ COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {
     ),
     "files": ("svc.cli.files:command", "print where the files for other programs are", True),
     "help": ("svc.cli.root:help_command", "help about any command", True),
-    "license": ("svc.cli.license.command:command", "look at license files and install them", True),
+    "license": ("svc.cli.license.command:command", "look at licenses and install them", True),
     "mqtt": ("svc.cli.mqtt.command:command", "look at the MQTT messages that a proxy stores", True),
     "receipts": ("svc.cli.receipts.command:command", "list, show and export the records of a notary", True),
     "status": ("svc.cli.status.command:command", "show the proxies, brokers and authorities that run here", True),

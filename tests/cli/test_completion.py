@@ -39,7 +39,7 @@ class CandidateTests(SynchronousTestCase):
         ]
         self.assertEqual(offered(""), (commands, 4))
         self.assertEqual(offered("policy", ""), (["check", "test"], 4))
-        self.assertEqual(offered("license", ""), (["info", "install"], 4))
+        self.assertEqual(offered("license", ""), (["info", "install", "status"], 4))
         self.assertEqual(offered("license", "info", "-o", ""), (["text", "json", "yaml"], 4))
         self.assertEqual(offered("license", "info", ""), ([], 0))
         self.assertEqual(offered("help", "policy", "c"), (["check"], 4))

@@ -1,17 +1,21 @@
-"""``svc license install`` with a real API server."""
+"""``svc license install`` and ``status`` with a real API server."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.kube.kinds import LICENSE_STATUS_NAME, LICENSE_STATUSES
+from svc.kube.times import to_micro_time, to_time
 from tests.integration.kube_rig import SERVER
+from tests.integration.test_crds import STATUS
 from tests.license.material import envelope, text_of
 from tests.peers.apiserver import ApiServer
 
@@ -104,3 +108,63 @@ class InstallTests(LicenseCase):
         shown = self.refused("kubernetes_unreachable", "install", path, kubeconfig=absent.kubeconfig)
         self.assertIn(absent.url, shown)
         self.refused("kubeconfig_unusable", "install", path, kubeconfig=self.path.with_suffix(".none"))
+
+
+class StatusTests(LicenseCase):
+    """``svc license status``."""
+
+    def setUp(self) -> None:
+        """Have the custom resource, and the namespace of the manager."""
+        super().setUp()
+        self.server.apply_crds()
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "svc-system"}}
+        self.server.kubectl("apply", "-f", "-", data=json.dumps(namespace))
+        self.addCleanup(self.server.kubectl, "delete", "svclic", "--all")
+        self.addCleanup(self.server.kubectl, "delete", "lease", "-n", "svc-system", "--all")
+
+    def store(self, age: timedelta) -> dict[str, Any]:
+        """Write the status as of some time ago; returns it."""
+        kind, status = LICENSE_STATUSES, {**STATUS, "observedTime": to_time(datetime.now(UTC) - age)}
+        body = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": LICENSE_STATUS_NAME}}
+        self.server.kubectl("apply", "-f", "-", data=json.dumps(body))
+        patch = json.dumps({"status": status})
+        self.server.kubectl("patch", "svclic", LICENSE_STATUS_NAME, "--subresource=status", "--type=merge", "-p", patch)
+        return status
+
+    def hold(self, age: timedelta, duration: int) -> None:
+        """Write the Lease as it was renewed some time ago."""
+        renewed = to_micro_time(datetime.now(UTC) - age)
+        spec = {"holderIdentity": "pod-1", "renewTime": renewed, "leaseDurationSeconds": duration}
+        metadata = {"name": "svc-manager", "namespace": "svc-system"}
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        self.server.kubectl("apply", "-f", "-", data=json.dumps(body))
+
+    def test_current(self) -> None:
+        """A status is printed; of a user who may read it alone it is not known whether the manager runs."""
+        status = self.store(timedelta(seconds=5))
+        self.hold(timedelta(), 3600)
+        ran = self.svc("status", "-o", "json")
+        self.assertEqual((0, ""), (ran.returncode, ran.stderr))
+        self.assertEqual({"problem": None, "status": status}, json.loads(ran.stdout))
+        self.assertIn("Licensee: ACME GmbH", self.svc("status").stdout)
+        reader, rule = self.server.credentials("license-reader", "readers"), "license-reader"
+        self.refused("kubernetes_forbidden", "status", kubeconfig=reader)
+        self.server.kubectl("create", "clusterrole", rule, "--verb=get", "--resource=svclicensestatuses.svc.internal")
+        self.addCleanup(self.server.kubectl, "delete", "clusterrole,clusterrolebinding", rule)
+        self.server.kubectl("create", "clusterrolebinding", rule, f"--clusterrole={rule}", "--user=license-reader")
+        ran = self.svc("status", kubeconfig=reader)
+        self.assertEqual(0, ran.returncode, ran.stderr)
+        self.assertIn("whether a manager runs is not known", ran.stderr)
+
+    def test_not_current(self) -> None:
+        """No object, a stale status and a manager that is away are told apart."""
+        self.refused("license_status_missing", "status")
+        self.store(timedelta(minutes=4))
+        self.hold(timedelta(), 3600)
+        ran = self.svc("status")
+        self.assertEqual((1, 1), (ran.returncode, ran.stderr.count("4 minutes ago, and")))
+        self.assertIn("(license_status_stale)", ran.stderr)
+        self.hold(timedelta(minutes=1), 15)
+        ran = self.svc("status")
+        self.assertEqual((1, 1), (ran.returncode, ran.stderr.count("has expired, it was renewed 1 minute ago")))
+        self.assertIn("(manager_away)", ran.stderr)

@@ -34,6 +34,13 @@ def _run_install(ctx: click.Context, words: tuple[str, ...], **values: Any) -> i
     return run_install(words[0], values["namespace"], values["dry_run"], ctx.obj)
 
 
+def _run_status(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
+    global_options(ctx)
+    from svc.cli.license.status import run_status
+
+    return run_status(values["output"], ctx.obj)
+
+
 def _run_group(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:
         global_options(ctx)
@@ -82,13 +89,43 @@ Examples:
 """,
     add_help_option=False,
 )
+_status_command = SvcCommand(
+    "status",
+    params=[
+        value_flag(
+            "-o --output",
+            "string",
+            "table, or json or yaml for one document",
+            type=OneOf("table", "json", "yaml"),
+            default="table",
+        ),
+        Arguments("words", "", minimum=0, maximum=0, noun="arguments"),
+    ],
+    callback=click.pass_context(_run_status),
+    short_help="print the state of the licenses of a cluster",
+    help="""
+    Print what the manager of a cluster says about its licenses: the state, the license that counts, what is in use of
+    its limits, and all licenses that were found. It is the status of the object SvcLicenseStatus.
+
+    The exit status is 0 whatever the state is. It is 1 where there is no status, and where it is printed but cannot be
+    relied on, since no manager runs or it does not write.
+
+    The cluster is that of KUBECONFIG or ~/.kube/config, or the one around the pod.
+    """,
+    epilog="""
+Examples:
+  svc license status
+  svc license status -o json | jq -r .status.state
+""",
+    add_help_option=False,
+)
 command = SvcGroup(
     "license",
     callback=click.pass_context(_run_group),
-    commands=[_info_command, _install_command],
+    commands=[_info_command, _install_command, _status_command],
     invoke_without_command=True,
     help="""
-    Look at signed license files, and install them into a cluster.
+    Look at signed license files, install them into a cluster, and look at what it says about them.
     """,
     add_help_option=False,
 )

@@ -34,7 +34,7 @@ def license_report(verified: VerifiedLicense, assessment: Assessment, now: datet
     """Describe a verified license in a state."""
     found, key = verified.license, verified.key
     change = assessment.next_change
-    following = f"{change.state.value} {_distance(change.at, now)}" if change is not None else ""
+    following = f"{change.state.value} {distance(change.at, now)}" if change is not None else ""
     return Report(
         f"License {found.id}",
         (
@@ -100,22 +100,22 @@ def unverified_document(unverified: UnverifiedLicense, assessment: Assessment, n
 
 
 def _content(found: License, now: datetime) -> Iterator[ReportLine]:
-    yield ReportLine("Licensee", _shown(found.licensee))
-    yield ReportLine("Customer", _shown(found.customer))
-    yield ReportLine("Edition", _shown(found.edition))
-    yield ReportLine("Features", _shown(", ".join(found.features)))
+    yield ReportLine("Licensee", shown(found.licensee))
+    yield ReportLine("Customer", shown(found.customer))
+    yield ReportLine("Edition", shown(found.edition))
+    yield ReportLine("Features", shown(", ".join(found.features)))
     limits = (f"{name} {limit}" for name, limit in sorted(found.limits.items()))
-    yield ReportLine("Limits", _shown(", ".join(limits) or "none"))
-    yield ReportLine("Trust Domains", _shown(", ".join(map(str, found.trust_domains)) or "any"))
+    yield ReportLine("Limits", shown(", ".join(limits) or "none"))
+    yield ReportLine("Trust Domains", shown(", ".join(map(str, found.trust_domains)) or "any"))
     yield ReportLine("Enforcement", _ENFORCEMENT[found.enforcement])
-    yield ReportLine("Issued", f"{utc_seconds(found.issued)} by {_shown(found.issuer)}")
-    yield _instant("Valid From", found.not_before, now)
+    yield ReportLine("Issued", f"{utc_seconds(found.issued)} by {shown(found.issuer)}")
+    yield instant("Valid From", found.not_before, now)
     if found.warned_from is not None:
-        yield _instant("Warnings From", found.warned_from, now)
-    yield _instant("Valid Until", found.not_after, now)
-    yield _instant("Grace Until", found.grace_until, now)
+        yield instant("Warnings From", found.warned_from, now)
+    yield instant("Valid Until", found.not_after, now)
+    yield instant("Grace Until", found.grace_until, now)
     if found.maintenance_until is not None:
-        yield _instant("Maintenance Until", found.maintenance_until, now)
+        yield instant("Maintenance Until", found.maintenance_until, now)
 
 
 def _members(found: License, now: datetime) -> dict[str, object]:
@@ -140,12 +140,13 @@ def _members(found: License, now: datetime) -> dict[str, object]:
     }
 
 
-def _instant(label: str, moment: datetime, now: datetime) -> ReportLine:
-    return ReportLine(label, utc_seconds(moment), mark=_distance(moment, now))
+def instant(label: str, moment: datetime, now: datetime) -> ReportLine:
+    """Return the line of an instant, with how far away it is."""
+    return ReportLine(label, utc_seconds(moment), mark=distance(moment, now))
 
 
-def _distance(moment: datetime, now: datetime) -> str:
-    """The time between two instants in its largest unit, rounded down: ``in 12 days``, ``1 hour ago``."""
+def distance(moment: datetime, now: datetime) -> str:
+    """Return the time between two instants in its largest unit, rounded down: ``in 12 days``, ``1 hour ago``."""
     seconds = int(abs(moment - now).total_seconds())
     size, unit = next((each for each in _UNITS if seconds >= each[0]), (1, "second"))
     if seconds == 0:
@@ -155,5 +156,6 @@ def _distance(moment: datetime, now: datetime) -> str:
     return f"in {span}" if moment > now else f"{span} ago"
 
 
-def _shown(text: str) -> str:
+def shown(text: str) -> str:
+    """Escape a text of a license; a dash stands for an empty one."""
     return printable(text, _MAX_VALUE) or ABSENT
