@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.naming import NOTARY_PATH
 from tests.integration.test_probes import answer
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
@@ -123,6 +124,18 @@ class LeavingTests(SynchronousTestCase):
         began = self.leave()
         eventually(lambda: answer(self.probes, "/readyz")[0] == 503, what="the end of readiness")
         self.assertEqual(200, answer(self.probes, "/livez")[0])
+        self.check(began)
+
+    def test_what_proves_a_response(self) -> None:
+        """A client that verifies gets statement and receipt on the connection of its response, which ends then."""
+        began = self.leave()
+        eventually(lambda: any(each.asked for each in self.senders), what="the end of readiness")
+        with RawConnection(self.proxy.port, SHARED.get().credentials) as connection:
+            first = connection.request("/bytes/100", fields="Svc-Notarization-Level: signRequest\r\n")
+            paths = (f"{NOTARY_PATH}/v1/statements/current", first.get("svc-receipt-location"))
+            answers = [first, *(connection.request(path) for path in paths)]
+            self.assertEqual([200] * 3, [each.status for each in answers])
+            self.assertEqual([None, None, "close"], [each.get("connection") for each in answers])
         self.check(began)
 
     def test_with_sigterm(self) -> None:

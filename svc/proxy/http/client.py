@@ -133,6 +133,8 @@ class ClientConnection:
         self._unsent = 0
         self.gone = False
         self._asked_to_end = False
+        #: Whether the client has fetched from the notary, and how often it is going to while the process is leaving.
+        self._stated, self._proofs = False, 0
         #: When an upgraded connection under a former SVID of this proxy is closed; None unless it is to end.
         self._drain_until: float | None = None
 
@@ -373,6 +375,7 @@ class ClientConnection:
 
     def serve_notary(self, exchange: Exchange) -> None:
         """Answer a request for the reserved path."""
+        self._stated = True
         if self._endpoint is None:
             exchange.answer_error(RequestRefused("not_found"))
         else:
@@ -511,10 +514,21 @@ class ClientConnection:
         else:
             getattr(transport, "close_without_reply", transport.loseConnection)()
 
-    @property
-    def must_close(self) -> bool:
-        """Whether the next response ends the connection."""
-        return self._asked_to_end or self.context.leaving
+    def must_close(self, level: Level | None) -> bool:
+        """
+        Whether a response ends the connection. ``level`` is that of an application's response whose client asked for
+        one, ``NONE`` of one whose client did not, and None of an answer of this proxy.
+
+        While the process is leaving clients are to look for another one. What proves a response is here alone: the
+        client fetches the receipt where it is signed, and before its first one the statement.
+        """
+        if self._asked_to_end or not self.context.leaving:
+            return self._asked_to_end
+        if level is None:
+            self._proofs -= 1
+        else:
+            self._proofs = (level is Level.SIGN_REQUEST) + (level is not Level.NONE and not self._stated)
+        return self._proofs <= 0
 
     @property
     def idle(self) -> bool:

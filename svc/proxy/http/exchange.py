@@ -250,6 +250,11 @@ class Exchange:
         """The verified client; outbound the peer whose statement is verified, else empty."""
         return self._client.caller.text if self._statement is None else str(self._statement.evidence.subject)
 
+    @property
+    def _asked(self) -> Level:
+        """The level in force, where the client asked for one: it verifies then."""
+        return self.level if self.head.reserved else _NO_LEVEL
+
     # -- From the client ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -492,7 +497,7 @@ class Exchange:
                     self._write(out)
                     self._fail(refusal)
                     return
-                close = self.close or self._client.must_close or not self.request_ended
+                close = self.close or self._client.must_close(self._asked) or not self.request_ended
                 out.append(self._begin_response(event, close=close, own=False).first)  # type: ignore[arg-type]
             elif kind is End:
                 out.append(self._writer.end(event.trailers))  # type: ignore[union-attr]
@@ -759,7 +764,7 @@ class Exchange:
         if not self.request_ended and not client.rest_at_hand():
             self.close = True
         head = own_head(status, fields, len(body))
-        writer = self._begin_response(head, close=self.close or client.must_close, own=True)
+        writer = self._begin_response(head, close=self.close or client.must_close(None), own=True)
         out = [writer.first]
         if body and self.head.method != b"HEAD":
             out.append(writer.body(body))
