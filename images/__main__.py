@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from images import sbom
 from images.archive import Content, Image, Layer, write_archive, write_layer
-from images.base import base
+from images.base import base, given_base
 from images.cache import TOP, ImageFailed, checked, report
 from images.python import dependencies, own_files
 from svc import __version__
@@ -36,13 +36,14 @@ _USERS: Final = f"nonroot:x:{USER}:{USER}:nonroot:/nonexistent:/usr/sbin/nologin
 _GROUPS: Final = f"nonroot:x:{USER}:\n"
 
 
-def build(name: str, folder: Path) -> str:
+def build(name: str, folder: Path, base_tree: Path | None = None) -> str:
     """
     Build an image as ``NAME.tar``, and its list of contents as ``NAME.spdx.json``.
 
     Args:
         name: one of :data:`NAMES`.
         folder: where they go.
+        base_tree: the files of another base for images of the product; by default it is made by debootstrap.
 
     Returns:
         The digest of the image.
@@ -50,9 +51,9 @@ def build(name: str, folder: Path) -> str:
     Raises:
         ImageFailed: it could not be made.
     """
-    make = _python if name in PYTHON else _static
     with tempfile.TemporaryDirectory(prefix=f"svc-image-{name}-") as work:
-        layers, contents, config = make(name, Path(work))
+        made = _python(name, Path(work), base_tree) if name in PYTHON else _static(name, Path(work))
+        layers, contents, config = made
         (folder / f"{name}.spdx.json").write_bytes(contents)
         labels = {
             "org.opencontainers.image.title": name,
@@ -64,8 +65,8 @@ def build(name: str, folder: Path) -> str:
         return write_archive(folder / f"{name}.tar", image)
 
 
-def _python(name: str, work: Path) -> tuple[list[Layer], bytes, dict[str, Any]]:
-    below = base()
+def _python(name: str, work: Path, base_tree: Path | None) -> tuple[list[Layer], bytes, dict[str, Any]]:
+    below = base() if base_tree is None else given_base(base_tree, work)
     extras = PYTHON[name]
     needed = dependencies(below, extras)
     entries = own_files(below, needed.files, extras, work)
@@ -152,6 +153,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output", type=Path, metavar="DIR", help="where NAME.tar and NAME.spdx.json go (default: build/images)"
     )
+    parser.add_argument(
+        "--base", type=Path, metavar="DIR", help="a Debian tree with python3 instead of the one that debootstrap makes"
+    )
     parser.add_argument("--only", choices=NAMES, metavar="NAME", help="this image alone")
     parser.add_argument(
         "--push", metavar="REGISTRY/PREFIX", help="push them as REGISTRY/PREFIX/NAME:VERSION, by skopeo"
@@ -170,7 +174,7 @@ def main(given: Sequence[str]) -> int:
             folder.mkdir(parents=True, exist_ok=True)
             for name in NAMES if options.only is None else (options.only,):
                 began = time.monotonic()
-                digest = build(name, folder)
+                digest = build(name, folder, options.base)
                 size = (folder / f"{name}.tar").stat().st_size / 1e6
                 report(f"{name}: {size:.0f} MB in {time.monotonic() - began:.1f} s")
                 if options.push:

@@ -136,6 +136,26 @@ def base() -> Base:
     return Base(found.files, found.layer)
 
 
+def given_base(tree_of: Path, work: Path) -> Base:
+    """
+    Take another base: a Debian with ``python3-minimal`` and ``libpython3-stdlib``, as debootstrap makes one.
+
+    Args:
+        tree_of: its files, which stay as they are.
+        work: an empty folder for a copy and the layer.
+    """
+    files = work / "base"
+    shutil.copytree(tree_of, files, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    made = Base(files, Layer(work / "base.tar.gz", "", ""))
+    libraries = list(files.glob("usr/lib/python3.*"))
+    if not libraries:
+        raise ImageFailed(f"{tree_of} has no usr/lib/python3.*", "a base needs python3-minimal and libpython3-stdlib")
+    for library in libraries:
+        made.compile(library, f"/{library.relative_to(files)}")
+    layer = write_layer(work / "base.tar.gz", [*tree(files, wanted=_wanted), *_FOLDERS.items()])
+    return Base(files, layer)
+
+
 def _sources() -> tuple[str, list[str]]:
     """The suite of this machine, and its lines for ``sources.list`` that come from Debian."""
     form = "$(REPO_URI) $(CODENAME) $(COMPONENT) $(ORIGIN)"

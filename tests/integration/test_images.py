@@ -14,6 +14,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from images import sbom
 from images.__main__ import NAMES, STATIC, USER, build
 from images.archive import Content, Image, Layer, tree, write_archive, write_layer
+from images.base import base
 from images.cache import ImageFailed
 from svc import __version__
 from tests.peers.folders import short_folder
@@ -203,6 +204,24 @@ class ImageTests(SynchronousTestCase):
         """A second build gives the same image."""
         again = build("svc", short_folder(self.stack))
         self.assertEqual(self.built.digests["svc"], again)
+
+    def test_given_base(self) -> None:
+        """Another base than that of debootstrap is taken as it is; one without an interpreter is refused."""
+        files = base().files
+        image = build("svc", short_folder(self.stack), files)
+        self.assertEqual(self.built.digests["svc"], image)
+        empty = short_folder(self.stack)
+        self.assertRaises(ImageFailed, build, "svc", short_folder(self.stack), empty)
+
+    def test_check_config(self) -> None:
+        """A configuration is tested in the image, whose files cannot be written, without a warning."""
+        folder = self.unpacked("svc")
+        (folder / "tmp/proxy.yaml").write_text(
+            "trustDomain: example.org\npolicy: {default: allow}\nlisteners:\n"
+            "  - {name: a, protocol: tcp, direction: inbound, listen: '127.0.0.1:0', upstream: '127.0.0.1:1'}\n"
+        )
+        said = self.inside(folder, "twistd", "svc-proxy", "--config", "/tmp/proxy.yaml", "--check-config", "--offline")
+        self.assertEqual("/tmp/proxy.yaml is valid\n", said)
 
     def test_config(self) -> None:
         """No image runs as root, each names its version, and those of one program begin it."""
