@@ -120,6 +120,15 @@ resolvConf: {folder}/resolv.conf
 imageGCHighThresholdPercent: 100
 evictionHard: {{memory.available: 100Mi, nodefs.available: "1%", imagefs.available: "1%"}}
 """
+#: A default class, and folders of the node for the first claims; nothing provisions further ones.
+_VOLUMES: Final = 4
+_CLASS: Final = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {"name": "node", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+    "provisioner": "kubernetes.io/no-provisioner",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
 _COREDNS: Final = """
 .:53 {{
   bind {dns}
@@ -347,8 +356,17 @@ class Cluster:
         report("starting controllers, scheduler and the node")
         self._launch_others(network)
         self._wait("kubelet", lambda: self._try_kubectl("get", f"node/{NODE}", "serviceaccount/default"))
+        self._make_volumes()
         ready = ("wait", "--for=condition=Ready", f"node/{NODE}", "--timeout=1s")
         self._wait("kubelet", lambda: self._try_kubectl(*ready))
+
+    def _make_volumes(self) -> None:
+        documents: list[object] = [_CLASS]
+        for number in range(_VOLUMES):
+            path = self.folder / "volumes" / str(number)
+            path.mkdir(parents=True)
+            documents.append(_volume(f"node-{number}", path))
+        self.kubectl("apply", "-f", "-", data=json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}))
 
     def _start_containerd(self, images: Sequence[Path], report: Callable[[str], object]) -> None:
         self._launch("containerd", "-c", f"{self.folder}/containerd.toml")
@@ -617,6 +635,22 @@ class Cluster:
             return os.listdir(self.folder / "containerd" / "state" / "io.containerd.runtime.v2.task" / "k8s.io")
         except FileNotFoundError:
             return []
+
+
+def _volume(name: str, path: Path) -> dict[str, object]:
+    term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}]}
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "node",
+            "local": {"path": str(path)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+        },
+    }
 
 
 def _program(name: str) -> str:

@@ -100,16 +100,18 @@ def tools_of(name: str) -> tuple[str, ...]:
 
 def named(names: Sequence[str], modules: Sequence[str]) -> list[str]:
     """
-    Choose the modules below each name; a name in a module, of a class or a test, stays as it is.
+    Choose the modules below each name, of which ``tests.`` may be left out; a name in a module, of a class or a test,
+    stays as it is.
 
     Raises:
         ValueError: there is no such module.
     """
     chosen: list[str] = []
-    for name in names:
+    for given in names:
+        name = given if given.split(".")[0] == "tests" else f"tests.{given}"
         below = [each for each in modules if each == name or each.startswith(f"{name}.")]
         if not below and not any(name.startswith(f"{each}.") for each in modules):
-            raise ValueError(f"there is no test module {name}; --list prints their names")
+            raise ValueError(f"there is no test module {given}; --list prints their names")
         chosen += below or [name]
     return chosen
 

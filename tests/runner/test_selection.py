@@ -73,6 +73,10 @@ class NamedTests(SynchronousTestCase):
             ["tests.wire.test_fields", "tests.wire.test_limits"], selection.named(["tests.wire"], self.modules)
         )
 
+    def test_short(self) -> None:
+        """The name of the outermost package may be left out."""
+        self.assertEqual(["tests.test_docs"], selection.named(["test_docs"], self.modules))
+
     def test_parts(self) -> None:
         """A class or a test stays as it is."""
         names = ["tests.test_docs.PageTests", "tests.wire.test_limits"]

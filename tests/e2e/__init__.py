@@ -1,0 +1,1 @@
+"""The platform on a real cluster of one node."""

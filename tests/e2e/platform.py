@@ -1,0 +1,101 @@
+"""
+A cluster with the images of this checkout, and a shell in which the commands of a page run as its reader runs them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from contextlib import ExitStack
+from typing import Any
+
+from twisted.trial.unittest import SkipTest
+
+from images.__main__ import build
+from images.cache import ImageFailed
+from tests.peers.cluster import Cluster
+from tests.peers.folders import short_folder
+from tests.peers.kubernetes import ToolMissing, folder_of
+from tests.peers.waiting import TOP
+
+IMAGES = ("svc", "spire-server", "spire-agent")
+_MARK = "command-ended"
+
+
+class Platform:
+    """
+    A running cluster.
+
+    Args:
+        stack: ends it.
+        name: of the cluster.
+    """
+
+    def __init__(self, stack: ExitStack, name: str) -> None:
+        if os.geteuid() != 0:
+            raise SkipTest("a cluster needs root")
+        folder = short_folder(stack)
+        try:
+            for image in IMAGES:
+                build(image, folder)
+        except ImageFailed as error:
+            raise SkipTest(str(error)) from error
+        self.cluster = Cluster.up(name, images=[folder / f"{image}.tar" for image in IMAGES])
+        stack.callback(self.cluster.down)
+        self.shell = Shell(stack, self.cluster)
+
+    def kubectl(self, *arguments: str, data: str = "") -> str:
+        """Run kubectl, which must succeed; gives what it printed."""
+        return self.cluster.kubectl(*arguments, data=data)
+
+    def json(self, *arguments: str) -> Any:
+        """What ``kubectl get`` finds, parsed."""
+        return json.loads(self.kubectl("get", *arguments, "-o", "json"))
+
+    def begin(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start kubectl with its output in a pipe."""
+        command = self.cluster.kubectl_command(*arguments)
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+
+class Shell:
+    """
+    One bash in the checkout, with kubectl on its path.
+
+    Args:
+        stack: ends it.
+        cluster: whose kubeconfig it has.
+    """
+
+    def __init__(self, stack: ExitStack, cluster: Cluster) -> None:
+        try:
+            tools = folder_of("kubernetes")
+        except ToolMissing as missing:
+            raise SkipTest(str(missing)) from missing
+        path = f"{tools}:{os.environ['PATH']}"
+        self._process = subprocess.Popen(
+            ["bash"],
+            cwd=TOP,
+            env={**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        stack.callback(self._process.kill)
+
+    def run(self, command: str) -> tuple[int, str]:
+        """Run a command; gives its status and all that it printed."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None and stdout is not None
+        stdin.write(f"{{ {command}\n}} </dev/null; printf '\\n%s %d\\n' {_MARK} $?\n")
+        stdin.flush()
+        lines: list[str] = []
+        for line in stdout:
+            if line.startswith(_MARK):
+                return int(line.split()[1]), "".join(lines)
+            lines.append(line)
+        raise AssertionError(f"the shell ended: {''.join(lines)}")
