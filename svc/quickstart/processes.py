@@ -22,8 +22,8 @@ from typing import IO, Final, TypedDict
 from svc.errors import Reason, SvcError
 
 _END_SECONDS: Final = 10.0
-#: Above those of well-known services, below those that Linux gives to outgoing connections.
-_PORTS: Final = range(20_000, 32_000)
+#: Below those that Linux gives to outgoing connections, and apart from those that the tests choose among.
+_PORTS: Final = range(13_000, 20_000)
 _CHOSEN: Final[set[int]] = set()
 _INTERRUPTS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
