@@ -11,6 +11,7 @@ import contextlib
 import os
 import platform
 import shutil
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -145,7 +146,7 @@ def given_base(tree_of: Path, work: Path) -> Base:
         work: an empty folder for a copy and the layer.
     """
     files = work / "base"
-    shutil.copytree(tree_of, files, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(tree_of, files, symlinks=True, ignore=_not_copied)
     made = Base(files, Layer(work / "base.tar.gz", "", ""))
     libraries = list(files.glob("usr/lib/python3.*"))
     if not libraries:
@@ -154,6 +155,13 @@ def given_base(tree_of: Path, work: Path) -> Base:
         made.compile(library, f"/{library.relative_to(files)}")
     layer = write_layer(work / "base.tar.gz", [*tree(files, wanted=_wanted), *_FOLDERS.items()])
     return Base(files, layer)
+
+
+def _not_copied(folder: str, names: list[str]) -> set[str]:
+    """Devices, sockets and pipes, which a tree of debootstrap has below ``dev``, and compiled modules."""
+    kinds = {name: os.lstat(os.path.join(folder, name)).st_mode for name in names}
+    copied = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
+    return {name for name, mode in kinds.items() if name == "__pycache__" or not any(each(mode) for each in copied)}
 
 
 def _sources() -> tuple[str, list[str]]:
