@@ -109,6 +109,10 @@ class Listener:
     def stop_accepting(self) -> Deferred[None]:
         """Close the port; open connections go on and are asked to end. Fires when the port is closed."""
         self.context.draining = True
+        return self.close_port()
+
+    def close_port(self) -> Deferred[None]:
+        """Close the port alone. Fires when it is closed."""
         port, self._port = self._port, None
         stopped = port.stopListening() if port is not None else None
         return stopped if stopped is not None else succeed(None)

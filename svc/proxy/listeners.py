@@ -119,6 +119,13 @@ class ListenerGroup:
         for listener in self._all():
             listener.announce_end()
 
+    async def close_announced_ports(self) -> bool:
+        """Close the ports of listeners whose end was announced, and nothing else; returns whether there is one."""
+        announced = [each for each in self._all() if each.context.leaving]
+        for listener in announced:
+            await listener.close_port()
+        return bool(announced)
+
     async def stop_accepting(self) -> None:
         """Close all ports for good; open connections go on and are asked to end."""
         self._ending = True

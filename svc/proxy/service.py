@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from svc.proxy.mqtt.forwarders import StoreAndForward
 
 _DRAIN_CHECK_EVERY: Final = 0.05
+#: Seconds for the first requests of connections that were accepted while the end was announced.
+_LAST_ARRIVALS: Final = 1.0
 
 
 class CredentialsLate(SvcError):
@@ -245,6 +247,9 @@ class ProxyService(Daemon[ProxySettings]):
     async def finish(self) -> None:
         """Accept no new connections; return when nothing is open any more or the drain time is over."""
         self._health.fails("listeners", "draining", "the listeners take no connections any more")
+        if await self.listeners.close_announced_ports():
+            # What was accepted just before is in its handshake, or its first request is on the way.
+            await deferLater(self._reactor, _LAST_ARRIVALS)
         await self.listeners.stop_accepting()
         until = self._reactor.seconds() + self.settings.drainTimeout
         while self.listeners.open_connections and self._reactor.seconds() < until:

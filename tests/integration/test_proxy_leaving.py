@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.naming import NOTARY_PATH
 from tests.integration.test_probes import answer
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
@@ -64,18 +65,12 @@ class Sender(threading.Thread):
                 self._send(connection)
 
     def _send(self, connection: RawConnection) -> None:
-        first = True
         while True:
             try:
                 response = connection.request("/bytes/100")
             except Exception as error:  # noqa: BLE001 (whatever it is, a request was lost)
-                if first:
-                    # Accepted just before the port was closed, which ``closed`` says when.
-                    self.closed = time.monotonic()
-                else:
-                    self.failures.append(repr(error))
+                self.failures.append(repr(error))
                 return
-            first = False
             now = time.monotonic()
             self.answered.append(now)
             if response.status != 200:
@@ -129,6 +124,18 @@ class LeavingTests(SynchronousTestCase):
         began = self.leave()
         eventually(lambda: answer(self.probes, "/readyz")[0] == 503, what="the end of readiness")
         self.assertEqual(200, answer(self.probes, "/livez")[0])
+        self.check(began)
+
+    def test_what_proves_a_response(self) -> None:
+        """A client that verifies gets statement and receipt on the connection of its response, which ends then."""
+        began = self.leave()
+        eventually(lambda: any(each.asked for each in self.senders), what="the end of readiness")
+        with RawConnection(self.proxy.port, SHARED.get().credentials) as connection:
+            first = connection.request("/bytes/100", fields="Svc-Notarization-Level: signRequest\r\n")
+            paths = (f"{NOTARY_PATH}/v1/statements/current", first.get("svc-receipt-location"))
+            answers = [first, *(connection.request(path) for path in paths)]
+            self.assertEqual([200] * 3, [each.status for each in answers])
+            self.assertEqual([None, None, "close"], [each.get("connection") for each in answers])
         self.check(began)
 
     def test_with_sigterm(self) -> None:
