@@ -643,6 +643,10 @@ class DrainTests(ServiceTestCase):
         self.assertEqual(self.journal[-1], "close web")
         for client in (self.client, late):
             self.lose(client)
+        # For a second its first request may be on the way.
+        self.clock.advance(0.999)
+        self.assertFalse(idle_wire.disconnecting)
+        self.clock.advance(0.001)
         self.clock.advance(0.05)
         self.assertTrue(idle_wire.disconnecting)
         self.lose(idle)
