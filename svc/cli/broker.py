@@ -10,8 +10,7 @@ import click
 
 from svc.cli.errors import CliError, UsageRefused
 from svc.cli.flags import Arguments, bool_flag
-from svc.cli.globals import Invocation, SvcCommand, SvcGroup, global_options
-from svc.cli.helptext import render_help
+from svc.cli.globals import Invocation, SvcCommand, SvcGroup, global_options, run_group
 
 #: Octets of a password, as many as CONNECT can hold.
 MAX_PASSWORD: Final = 65_535
@@ -52,12 +51,6 @@ def _read_password(invocation: Invocation, *, from_stdin: bool) -> bytes:
     return password
 
 
-def _run_group(ctx: click.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        global_options(ctx)
-        ctx.obj.console.write_text(render_help(ctx, ctx.obj.console.width))
-
-
 _passwd_command = SvcCommand(
     "passwd",
     params=[
@@ -85,7 +78,7 @@ Examples:
 )
 command = SvcGroup(
     "broker",
-    callback=click.pass_context(_run_group),
+    callback=click.pass_context(run_group),
     commands=[_passwd_command],
     invoke_without_command=True,
     help="""

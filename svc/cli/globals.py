@@ -163,6 +163,13 @@ def global_options(ctx: click.Context) -> GlobalOptions:
     return resolve_globals(ctx.meta.get(_GIVEN, {}), environ)
 
 
+def run_group(ctx: click.Context) -> None:
+    """The callback of a group: without a command of the group its help is printed."""
+    if ctx.invoked_subcommand is None:
+        global_options(ctx)
+        ctx.obj.console.write_text(render_help(ctx, ctx.obj.console.width))
+
+
 def resolve_globals(given: Mapping[str, Any], environ: Mapping[str, str]) -> GlobalOptions:
     """
     Resolve global flags.

@@ -8,8 +8,7 @@ import click
 
 from svc import naming
 from svc.cli.flags import Arguments, OneOf, bool_flag, value_flag
-from svc.cli.globals import SvcCommand, SvcGroup, global_options
-from svc.cli.helptext import render_help
+from svc.cli.globals import SvcCommand, SvcGroup, global_options, run_group
 
 _OUTPUT = value_flag(
     "-o --output",
@@ -39,12 +38,6 @@ def _run_status(ctx: click.Context, words: tuple[str, ...], **values: Any) -> in
     from svc.cli.license.status import run_status
 
     return run_status(values["output"], ctx.obj)
-
-
-def _run_group(ctx: click.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        global_options(ctx)
-        ctx.obj.console.write_text(render_help(ctx, ctx.obj.console.width))
 
 
 _info_command = SvcCommand(
@@ -121,7 +114,7 @@ Examples:
 )
 command = SvcGroup(
     "license",
-    callback=click.pass_context(_run_group),
+    callback=click.pass_context(run_group),
     commands=[_info_command, _install_command, _status_command],
     invoke_without_command=True,
     help="""

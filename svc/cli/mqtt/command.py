@@ -8,8 +8,7 @@ import click
 
 from svc import naming
 from svc.cli.flags import Arguments, OneOf, bool_flag, value_flag
-from svc.cli.globals import SvcCommand, SvcGroup, global_options
-from svc.cli.helptext import render_help
+from svc.cli.globals import SvcCommand, SvcGroup, global_options, run_group
 
 _CONFIG: Final = value_flag(
     "--config",
@@ -52,12 +51,6 @@ def _run_send(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
 
 def _run_delete(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
     return _decide(ctx, "delete", words, values)
-
-
-def _run_group(ctx: click.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        global_options(ctx)
-        ctx.obj.console.write_text(render_help(ctx, ctx.obj.console.width))
 
 
 _list_command = SvcCommand(
@@ -120,7 +113,7 @@ Examples:
 )
 _dead_letters = SvcGroup(
     "dead-letters",
-    callback=click.pass_context(_run_group),
+    callback=click.pass_context(run_group),
     commands=[_list_command, _send_command, _delete_command],
     invoke_without_command=True,
     short_help="messages that a broker does not accept",
@@ -132,7 +125,7 @@ _dead_letters = SvcGroup(
 )
 command = SvcGroup(
     "mqtt",
-    callback=click.pass_context(_run_group),
+    callback=click.pass_context(run_group),
     commands=[_dead_letters],
     invoke_without_command=True,
     help="""

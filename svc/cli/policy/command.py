@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from svc.cli.flags import Arguments, Integer, OneOf, bool_flag, value_flag
-from svc.cli.globals import SvcCommand, SvcGroup, global_options
-from svc.cli.helptext import render_help
+from svc.cli.globals import SvcCommand, SvcGroup, global_options, run_group
 
 _SOURCES = (
     value_flag("--config", "FILE", "a configuration of the proxy: its trustDomain and policy are read"),
@@ -31,12 +30,6 @@ def _run_test(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
     from svc.cli.policy.cases import TestPlan, run_test
 
     return run_test(TestPlan.read(words, values), ctx.obj)
-
-
-def _run_group(ctx: click.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        global_options(ctx)
-        ctx.obj.console.write_text(render_help(ctx, ctx.obj.console.width))
 
 
 _check_command = SvcCommand(
@@ -107,7 +100,7 @@ Examples:
 )
 command = SvcGroup(
     "policy",
-    callback=click.pass_context(_run_group),
+    callback=click.pass_context(run_group),
     commands=[_check_command, _test_command],
     invoke_without_command=True,
     help="""

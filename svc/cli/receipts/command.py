@@ -10,8 +10,7 @@ import click
 
 from svc import naming
 from svc.cli.flags import ISSUER_FLAG, PROFILE_FLAG, Arguments, Integer, OneOf, bool_flag, value_flag
-from svc.cli.globals import SvcCommand, SvcGroup, global_options
-from svc.cli.helptext import render_help
+from svc.cli.globals import SvcCommand, SvcGroup, global_options, run_group
 
 #: An id, a nonce or jti, or the beginning of an id that a narrow table shows, where it begins like a flag.
 _DASHED: Final = re.compile(r"-(?:[A-Za-z0-9_-]{42}=?|[A-Za-z0-9_-]{21}|[A-Za-z0-9_][A-Za-z0-9_-]{10})\Z")
@@ -78,12 +77,6 @@ def _run_export(ctx: click.Context, words: tuple[str, ...], **values: Any) -> in
     from svc.cli.receipts.exporting import ExportPlan, run_export
 
     return run_export(ExportPlan.read(words, values, options, ctx.obj.environ, datetime.now(UTC)), ctx.obj)
-
-
-def _run_group(ctx: click.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        global_options(ctx)
-        ctx.obj.console.write_text(render_help(ctx, ctx.obj.console.width))
 
 
 _list_command = SvcCommand(
@@ -174,7 +167,7 @@ Examples:
 )
 command = SvcGroup(
     "receipts",
-    callback=click.pass_context(_run_group),
+    callback=click.pass_context(run_group),
     commands=[_list_command, _show_command, _export_command],
     invoke_without_command=True,
     help="""
