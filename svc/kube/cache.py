@@ -16,16 +16,19 @@ from svc.errors import SvcError
 from svc.kube.client import Client, Object
 from svc.kube.errors import Gone, KubernetesError
 from svc.kube.kinds import Kind
+from svc.process.backoff import Backoff
 
 #: After a watch that lasted so long, the next one begins without a delay.
 STEADY_SECONDS: Final = 5.0
 FIRST_PAUSE: Final = 0.5
 LAST_PAUSE: Final = 30.0
+_BACKOFF: Final = Backoff(FIRST_PAUSE, LAST_PAUSE)
 
 
 def growing_pause(failures: int) -> float:
     """Return the seconds before the next attempt: doubled by each failure up to 30, and spread over many processes."""
-    return float(random.uniform(0.5, 1.0) * min(LAST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 16)))  # noqa: S311
+    # The pause before the first attempt, too, is that of a failure.
+    return _BACKOFF.pause(failures + 1, random.random())  # noqa: S311
 
 
 class Cache:

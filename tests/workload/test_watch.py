@@ -8,13 +8,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.workload.watch import (
     STABLE_SECONDS,
-    Backoff,
     StreamBroken,
     StreamProblem,
     WatchThread,
@@ -176,22 +173,6 @@ class WatchThreadTests(SynchronousTestCase):
         watch = self.watch(Stream("a", lambda: watch.reopen(), LOST))
         watch.run()
         self.assertEqual(self.listener.received, ["opening", "a", LOST])
-
-
-class BackoffTests(SynchronousTestCase):
-    """The pauses."""
-
-    @given(st.integers(1, 10_000), st.floats(0, 1))
-    def test_bounds(self, failures: int, random: float) -> None:
-        """Every pause is above zero and at most the longest one."""
-        pause = Backoff(0.1, 5.0).pause(failures, random)
-        self.assertGreaterEqual(pause, 0.05)
-        self.assertLessEqual(pause, 5.0)
-
-    def test_jitter(self) -> None:
-        """Randomness spreads a pause over half of its bound."""
-        self.assertEqual(Backoff(0.1, 5.0).pause(1, 0.0), 0.05)
-        self.assertEqual(Backoff(0.1, 5.0).pause(1, 1.0), 0.1)
 
 
 class SocketCheckTests(SynchronousTestCase):
