@@ -514,19 +514,19 @@ class ClientConnection:
         else:
             getattr(transport, "close_without_reply", transport.loseConnection)()
 
-    def must_close(self, level: Level | None) -> bool:
+    def must_close(self, answered: Exchange | None) -> bool:
         """
-        Whether a response ends the connection. ``level`` is that of an application's response whose client asked for
-        one, ``NONE`` of one whose client did not, and None of an answer of this proxy.
+        Whether a response ends the connection: the application's in an exchange, or for None an answer of this proxy.
 
-        While the process is leaving clients are to look for another one. What proves a response is here alone: the
-        client fetches the receipt where it is signed, and before its first one the statement.
+        While the process is leaving clients are to look for another one. What proves a response is here alone: a
+        client that asked for a level fetches the receipt where it is signed, and before its first one the statement.
         """
         if self._asked_to_end or not self.context.leaving:
             return self._asked_to_end
-        if level is None:
+        if answered is None:
             self._proofs -= 1
         else:
+            level = answered.level if answered.head.reserved else Level.NONE
             self._proofs = (level is Level.SIGN_REQUEST) + (level is not Level.NONE and not self._stated)
         return self._proofs <= 0
 

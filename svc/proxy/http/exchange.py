@@ -250,11 +250,6 @@ class Exchange:
         """The verified client; outbound the peer whose statement is verified, else empty."""
         return self._client.caller.text if self._statement is None else str(self._statement.evidence.subject)
 
-    @property
-    def _asked(self) -> Level:
-        """The level in force, where the client asked for one: it verifies then."""
-        return self.level if self.head.reserved else _NO_LEVEL
-
     # -- From the client ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
@@ -497,7 +492,7 @@ class Exchange:
                     self._write(out)
                     self._fail(refusal)
                     return
-                close = self.close or self._client.must_close(self._asked) or not self.request_ended
+                close = self.close or self._client.must_close(self) or not self.request_ended
                 out.append(self._begin_response(event, close=close, own=False).first)  # type: ignore[arg-type]
             elif kind is End:
                 out.append(self._writer.end(event.trailers))  # type: ignore[union-attr]
