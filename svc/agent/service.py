@@ -99,7 +99,7 @@ class Agent(Daemon[AgentSettings]):
         self._metrics.follow(self._source)
         ClockService(now, reactor, self._clock_stepped).setServiceParent(self.servers)
         self._pq_bundle = None if settings.pqBundle is None else self._bundle_service(settings.pqBundle, now)
-        self._files = NodeFiles(settings, self._source, reactor, now, partial(self._set, FILES))
+        self._files = NodeFiles(settings, self._source, reactor, now, partial(health.report, FILES))
         self._csi = None if settings.csi is None else _csi_service(settings.csi, _Volumes(health))
         self.serve_pages("agent", Totals, self._members, metrics=registry)
 
@@ -134,13 +134,9 @@ class Agent(Daemon[AgentSettings]):
         def fetch() -> Deferred[PqBundles]:
             return fetch_pq_bundles(str(settings.issuer), self._source, self._reactor, now=now, expected=expected)
 
-        return NodePqBundle(settings.file, fetch, settings.every, self._reactor, partial(self._set, PQ_BUNDLE))
-
-    def _set(self, condition: str, error: SvcError | None) -> None:
-        if error is None:
-            self._health.holds(condition)
-        else:
-            self._health.fails_with(condition, error)
+        return NodePqBundle(
+            settings.file, fetch, settings.every, self._reactor, partial(self._health.report, PQ_BUNDLE)
+        )
 
     def _stop_source(self) -> Deferred[None]:
         self._metrics.stopped()
@@ -190,11 +186,10 @@ class _Volumes(CsiObserver):
         emit(self.log, Event.AGENT_VOLUME_FAILED, detail_reason=error.reason, detail=said)
 
     def registered(self, error: SvcError | None) -> None:
+        self._health.report(CSI, error)
         if error is None:
-            self._health.holds(CSI)
             emit(self.log, Event.AGENT_CSI_REGISTERED)
         else:
-            self._health.fails_with(CSI, error)
             emit(self.log, Event.AGENT_CSI_FAILED, detail_reason=error.reason, detail=str(error))
 
 

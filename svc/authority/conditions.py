@@ -47,18 +47,11 @@ class AuthorityHealth(Health):
             self.holds(ROOTS)
         elif error is not None:
             self.fails_with(ROOTS, error)
-        if error is None:
-            self.holds(FILES)
-        else:
-            self.fails_with(FILES, error)
+        self.report(FILES, error)
 
     def federated(self, files: Iterable[WatchedFile]) -> None:
         """Set whether the files of federated trust domains are usable."""
-        errors = [each.error for each in files if each.error is not None]
-        if errors:
-            self.fails_with(FEDERATION, errors[0])
-        else:
-            self.holds(FEDERATION)
+        self.report(FEDERATION, next((each.error for each in files if each.error is not None), None))
 
     def credentials(self, source: CredentialSource, now: datetime) -> None:
         """Set what the other SPIFFE implementation has given."""

@@ -460,10 +460,7 @@ class CredentialReports:
             if not lost:
                 emit(self.log, Event.PQ_ISSUER_UNREACHABLE, detail_reason=error.reason, detail=str(error))
         elif lost:
-            if self._leaf_error is None:
-                self._health.holds("pqIssuer")
-            else:
-                self._health.fails_with("pqIssuer", self._leaf_error)
+            self._health.report("pqIssuer", self._leaf_error)
             emit(self.log, Event.PQ_ISSUER_REACHABLE)
 
     def identity_ended(self, error: IdentityWithdrawn) -> None:

@@ -132,6 +132,13 @@ class Health:
         """Set that a condition does not hold because of an error."""
         self._set(name, False, error.reason, str(error))
 
+    def report(self, name: str, error: SvcError | None) -> None:
+        """Set a condition, which holds where there is no error."""
+        if error is None:
+            self.holds(name)
+        else:
+            self.fails_with(name, error)
+
     def drain(self) -> None:
         """Become not ready for good."""
         self._draining = True
