@@ -62,6 +62,10 @@ BUNDLE_ARCHIVE_FILE: Final = "bundle-archive.json"
 DEFAULT_NAMESPACE: Final = "svc-system"
 #: The manager, and the Lease in its namespace.
 MANAGER: Final = "svc-manager"
+#: The ConfigMap and the Secret with the configuration of the manager, in its namespace.
+MANAGER_CONFIG: Final = "svc-manager-config"
+#: Pods into which the proxy was injected have it with the value ``true``.
+LABEL_INJECTED: Final = f"{DOMAIN}/proxy-injected"
 #: Secrets with a license: their type, the label by which the manager finds them, the key of the file, and their names.
 LICENSE_SECRET_TYPE: Final = f"{DOMAIN}/license"
 LABEL_LICENSE: Final = f"{DOMAIN}/license"
@@ -74,6 +78,9 @@ CSI_DRIVER: Final = f"csi.{DOMAIN}"
 # Files of the agent.
 DEFAULT_AGENT_CONFIG: Final = "/etc/svc/agent.yaml"
 
+# Files of the manager.
+DEFAULT_MANAGER_CONFIG: Final = "/etc/svc/manager.yaml"
+
 # Files of the registrar.
 DEFAULT_REGISTRAR_CONFIG: Final = "/etc/svc/registrar.yaml"
 
@@ -83,6 +90,8 @@ DEFAULT_NOTARY_DATABASE: Final = "/var/lib/svc/notary.db"
 DEFAULT_MQTT_BUFFER: Final = "/var/lib/svc/mqtt-buffer.db"
 
 # Default ports.
+PORT_MANAGER_METRICS: Final = 9090
+PORT_MANAGER_ADMIN: Final = 9900
 PORT_AGENT_METRICS: Final = 9091
 PORT_AGENT_ADMIN: Final = 9901
 PORT_PROXY_METRICS: Final = 9092

@@ -59,6 +59,8 @@ def file_of(text: str) -> str:
         return "broker" if text.startswith("# broker.yaml\n") else "proxy"
     if text.startswith("# registrar.yaml\n"):
         return "registrar"
+    if text.startswith("# manager.yaml\n"):
+        return "manager"
     if re.search(r"^(csi|files):", text, flags=re.MULTILINE):
         return "agent"
     return "authority" if re.search(r"^(workloadApi|socket):", text, flags=re.MULTILINE) else ""

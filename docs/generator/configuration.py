@@ -16,6 +16,7 @@ from docs.generator.pages import PageBroken, table
 from svc.agent.config import AgentSettings
 from svc.authority.config import AuthoritySettings
 from svc.broker.config import BrokerSettings
+from svc.manager.config import ManagerSettings
 from svc.policyfiles.cases import CasesDocument
 from svc.policyfiles.document import API_VERSION, DenyListDocument, PolicyDocument
 from svc.process.settings import DaemonSettings
@@ -28,6 +29,7 @@ FILES: dict[str, type[BaseModel]] = {
     "authority": AuthoritySettings,
     "broker": BrokerSettings,
     "agent": AgentSettings,
+    "manager": ManagerSettings,
     "registrar": RegistrarSettings,
 }
 

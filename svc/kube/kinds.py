@@ -34,7 +34,14 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+CONFIG_MAPS: Final = Kind("", "v1", "configmaps", "ConfigMap")
+PODS: Final = Kind("", "v1", "pods", "Pod")
 SECRETS: Final = Kind("", "v1", "secrets", "Secret")
+#: Made to ask a question, and kept nowhere.
+TOKEN_REVIEWS: Final = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
+SUBJECT_ACCESS_REVIEWS: Final = Kind(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
 #: Of the cluster; there is one, with this name.
 LICENSE_STATUSES: Final = Kind(DOMAIN, "v1alpha1", "svclicensestatuses", "SvcLicenseStatus", namespaced=False)
 LICENSE_STATUS_NAME: Final = "license"

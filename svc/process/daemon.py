@@ -33,7 +33,7 @@ from svc.process.lifecycle import (
     when_finished,
 )
 from svc.process.log import LoggedService, process_log
-from svc.process.metrics import metrics_root
+from svc.process.metrics import MetricsGuard, metrics_root
 from svc.process.monitor import Monitor
 from svc.process.notify import READY, STOPPING, notify
 from svc.process.options import ProcessOptions, settings_or_exit
@@ -148,6 +148,7 @@ class Daemon(Service, Generic[SettingsT]):
         members: Callable[[], Mapping[str, Any]],
         *,
         metrics: CollectorRegistry | None = None,
+        metrics_guard: MetricsGuard | None = None,
         drains: bool = False,
         **shown: Any,
     ) -> Callable[[], Status]:
@@ -159,6 +160,7 @@ class Daemon(Service, Generic[SettingsT]):
             totals: the counters, read every ten seconds.
             members: what the status document has for this process alone.
             metrics: the families of ``/metrics``, where there are any.
+            metrics_guard: who may read them, by HTTPS; None for everybody, by plain HTTP.
             drains: whether there is ``/drain``.
             shown: ``tables`` and ``children`` of :class:`~svc.process.admin.OperatorPages`.
 
@@ -174,13 +176,16 @@ class Daemon(Service, Generic[SettingsT]):
 
         operators = OperatorPages(status, monitor.history, settings.adminAddr, **shown)
         drain = self.drain if drains else None
-        roots: dict[str, IResource] = {} if metrics is None else {"metricsAddr": metrics_root(metrics)}
+        roots: dict[str, IResource] = {}
+        if metrics is not None:
+            roots["metricsAddr"] = metrics_root(metrics, None if metrics_guard is None else metrics_guard.admit)
         roots["adminAddr"] = admin_root(health, drain=drain, config=self._shown, operators=operators)
         roots["probesAddr"] = probes_root(health)
         for key, root in roots.items():
             address, named = getattr(settings, key), settings.key_text(key)
             reactor: Any = TransportReactor(self._reactor)
-            HttpService(address, root, reactor=reactor, key=named).setServiceParent(self.servers)
+            contexts = metrics_guard.contexts if metrics_guard is not None and key == "metricsAddr" else None
+            HttpService(address, root, reactor=reactor, key=named, contexts=contexts).setServiceParent(self.servers)
         return status
 
     def _shown(self) -> Mapping[str, object]:

@@ -6,19 +6,35 @@ The page ``/metrics``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IOpenSSLContextFactory
 from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import Request
 
 from svc.process.admin import finish_later
 from svc.process.pages import Paced
+
+Admit = Callable[[Request], Deferred[int]]
+
+
+class MetricsGuard(Protocol):
+    """Who may read ``/metrics``, and by which TLS."""
+
+    @property
+    def contexts(self) -> IOpenSSLContextFactory:
+        """Make the contexts of new connections."""
+
+    def admit(self, request: Request) -> Deferred[int]:
+        """Fires with the status of the answer to a request: 200 where it is admitted."""
 
 
 class _WithoutCreated(Collector):
@@ -37,9 +53,10 @@ class _MetricsResource(Resource):
     isLeaf = True
     log = Logger()
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, admit: Admit | None) -> None:
         super().__init__()
         self._registry = _WithoutCreated(registry)
+        self._admit = admit
         self._plain, self._open = Paced(self._make_plain), Paced(self._make_open)
 
     def render_GET(self, request: Request) -> int:
@@ -47,6 +64,11 @@ class _MetricsResource(Resource):
         return finish_later(request, self._page(request), self.log)
 
     async def _page(self, request: Request) -> bytes:
+        if self._admit is not None:
+            status = await self._admit(request)
+            if status != 200:
+                request.setResponseCode(status)
+                return b""
         accepted = (request.getHeader(b"accept") or b"").lower().split(b",")
         wanted = any(offer.split(b";")[0].strip() == b"application/openmetrics-text" for offer in accepted)
         page = await (self._open if wanted else self._plain).get(request)
@@ -63,9 +85,15 @@ class _MetricsResource(Resource):
         return page
 
 
-def metrics_root(registry: CollectorRegistry) -> Resource:
-    """The pages of ``metricsAddr``: the families of ``registry``, and ``process_*``."""
+def metrics_root(registry: CollectorRegistry, admit: Admit | None = None) -> Resource:
+    """
+    The pages of ``metricsAddr``: the families of ``registry``, and ``process_*``.
+
+    Args:
+        registry: has the families.
+        admit: returns the status of the answer to a request, 200 where it is admitted; None for everybody.
+    """
     ProcessCollector(registry=registry)
     root = Resource()
-    root.putChild(b"metrics", _MetricsResource(registry))
+    root.putChild(b"metrics", _MetricsResource(registry, admit))
     return root

@@ -14,9 +14,10 @@ from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, IReactorTime
+from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, IOpenSSLContextFactory, IReactorTime
 from twisted.internet.protocol import ServerFactory, connectionDone
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.protocols.tls import TLSMemoryBIOFactory
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 from twisted.web.http import Request as HttpRequest
@@ -129,14 +130,24 @@ class HttpService(Service):
         root: the root of the pages.
         reactor: opens the port (``IReactorTCP``) and measures time (``IReactorTime``).
         key: names the address in the configuration, for errors.
+        contexts: of TLS; None for plain HTTP.
     """
 
-    def __init__(self, address: HostPort | None, root: IResource, *, reactor: Any, key: str = "adminAddr") -> None:
+    def __init__(
+        self,
+        address: HostPort | None,
+        root: IResource,
+        *,
+        reactor: Any,
+        key: str = "adminAddr",
+        contexts: IOpenSSLContextFactory | None = None,
+    ) -> None:
         self._address = address
         self._key = key
         self._reactor = reactor
         site = QuietSite(root, requestFactory=_PageRequest, timeout=IDLE_SECONDS, reactor=reactor)
-        self._factory = _PageFactory(site, reactor)
+        served = site if contexts is None else TLSMemoryBIOFactory(contexts, False, site, reactor)
+        self._factory = _PageFactory(served, reactor)
         self._port: IListeningPort | None = None
 
     @property
@@ -222,7 +233,7 @@ class _PageFactory(WrappingFactory[_LimitedConnection]):
     protocol = _LimitedConnection
     noisy = False
 
-    def __init__(self, wrapped: Site, clock: IReactorTime) -> None:
+    def __init__(self, wrapped: QuietSite | TLSMemoryBIOFactory, clock: IReactorTime) -> None:
         super().__init__(wrapped)
         self.clock = clock
 

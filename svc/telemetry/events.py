@@ -483,6 +483,31 @@ class Event(Enum):
     )
     AGENT_VOLUME_FAILED = ("svc.agent.volume.failed", _OPERATIONAL, _WARN, "failure", "a volume could not be served")
 
+    MANAGER_LEADING = ("svc.manager.leading", _OPERATIONAL, _INFO, "success", "this replica leads")
+    MANAGER_LEASE_LOST = ("svc.manager.lease_lost", _OPERATIONAL, _WARN, "failure", "this replica leads no more")
+    MANAGER_LICENSE_CHANGED = ("svc.manager.license.changed", _AUDIT, _INFO, "success", "the license state changed")
+    MANAGER_RECONCILE_FAILED = (
+        "svc.manager.reconcile.failed",
+        _OPERATIONAL,
+        _ERROR,
+        "failure",
+        "a controller could not do its work, it tries again",
+    )
+    MANAGER_KUBERNETES_FAILED = (
+        "svc.manager.kubernetes.failed",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "the API server could not be asked",
+    )
+    MANAGER_METRICS_DENIED = (
+        "svc.manager.metrics.denied",
+        _SECURITY,
+        _WARN,
+        "failure",
+        "a client may not read the metrics",
+    )
+
     REGISTRAR_CHANGED = ("svc.registrar.entries.changed", _AUDIT, _INFO, "success", "registration entries changed")
     REGISTRAR_FAILED = (
         "svc.registrar.entries.failed",

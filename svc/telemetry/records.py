@@ -61,7 +61,7 @@ _RUNTIME: Final = (Event.RUNTIME_MESSAGE, Event.RUNTIME_FAILURE)
 #: Formats that Twisted logs for each connection of a client, at level info.
 _DEBUG_FORMATS: Final = ("Starting factory {factory!r}", "Stopping factory {factory!r}")
 #: What Twisted logs for each port, by the name of a class; ``svc.proxy.listener.opened`` names listener and address.
-_PORT_MESSAGE: Final = re.compile(r"\S+(?: \(\w+\))? starting on \S+|\([A-Z]+ Port \S+ Closed\)")
+_PORT_MESSAGE: Final = re.compile(r"\S+(?: \(\w+\))* starting on \S+|\([A-Z]+ Port \S+ Closed\)")
 #: Last parts of the names of attributes whose values are never logged.
 _NEVER: Final = frozenset(
     (

@@ -35,6 +35,12 @@ _TestT = TypeVar("_TestT", bound=Callable[..., None])
 SIGN = "Svc-Notarization-Level: signRequest\r\n"
 #: Events that other tests cause: the event and the module that checks it.
 ELSEWHERE = {
+    "svc.manager.leading": "integration/test_manager.py",
+    "svc.manager.lease_lost": "integration/test_manager.py",
+    "svc.manager.license.changed": "integration/test_manager.py",
+    "svc.manager.reconcile.failed": "integration/test_manager.py",
+    "svc.manager.kubernetes.failed": "integration/test_manager.py",
+    "svc.manager.metrics.denied": "integration/test_manager.py",
     "svc.agent.csi.registered": "integration/test_agent.py",
     "svc.agent.csi.failed": "integration/test_agent.py",
     "svc.agent.pq_bundle.written": "integration/test_agent.py",

@@ -71,8 +71,9 @@ class ApiServer:
 
     def credentials(self, user: str, *groups: str) -> Path:
         """Write a kubeconfig for a user of these groups, who may do what RBAC says."""
-        self._authority.issue(user, user, groups=groups)
-        return self._authority.kubeconfig(self.folder / f"{user}.kubeconfig", self.url, user)
+        name = user.replace(":", "-")
+        self._authority.issue(name, user, groups=groups)
+        return self._authority.kubeconfig(self.folder / f"{name}.kubeconfig", self.url, name)
 
     def start(self) -> ApiServer:
         """

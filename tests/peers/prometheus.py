@@ -16,7 +16,7 @@ from tests.peers.waiting import free_port
 from tests.peers.webapp import serve
 
 _CONFIG = """
-global: {{scrape_interval: {interval}s, scrape_timeout: {interval}s}}
+global: {{scrape_interval: {interval}s, scrape_timeout: {interval}s, evaluation_interval: {interval}s}}
 rule_files: ["{rules}"]
 scrape_configs:
 """

@@ -28,6 +28,12 @@ svc_agent = DaemonMaker(
     "The agent of a node: mounts the SPIFFE Workload API into pods, writes SVIDs to files.",
     "svc-agent",
 )
+svc_manager = DaemonMaker(
+    "svc manager",
+    "svc.manager.tap",
+    "The controllers of a Kubernetes cluster; needs the extra svc[kubernetes].",
+    "svc-manager",
+)
 svc_registrar = DaemonMaker(
     "svc registrar",
     "svc.registrar.tap",

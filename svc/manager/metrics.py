@@ -1,0 +1,112 @@
+"""The metrics of the manager."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+Source = Literal["configmap", "secret"]
+
+#: Seconds of a reconcile: computed in milliseconds, or as long as the API server takes.
+_DURATIONS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+#: Seconds until the next reconcile: the license status is written each minute.
+_DELAYS: Final = (0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+Reconcile = Callable[[], Awaitable[float | None]]
+
+
+class ManagerMetrics:
+    """
+    The families of the manager; series with labels of closed values exist from the start.
+
+    Args:
+        registry: holds them.
+        controllers: the names of all controllers.
+        clock: returns monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        controllers: tuple[str, ...],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        self._reconciled = Counter(
+            "svc_manager_reconcile", "Reconcile attempts", ["controller", "result"], registry=registry
+        )
+        self._durations = Histogram(
+            "svc_manager_reconcile_duration_seconds",
+            "Wall time per reconcile call",
+            ["controller"],
+            registry=registry,
+            buckets=_DURATIONS,
+        )
+        self._delays = Histogram(
+            "svc_manager_reconcile_requeue_after_seconds",
+            "Requested requeue delay where the result is requeue",
+            ["controller"],
+            registry=registry,
+            buckets=_DELAYS,
+        )
+        self._valid = Gauge(
+            "svc_manager_license_valid", "1 while at least one valid license exists, else 0", registry=registry
+        )
+        self._reloads = Counter(
+            "svc_manager_config_reloads",
+            "Reloads of the configuration; the source is all, or the one that was refused",
+            ["result", "source"],
+            registry=registry,
+        )
+        self._watch_errors = Counter(
+            "svc_manager_config_watch_errors",
+            "Failures of a watch of the configuration, which starts again after 5 s",
+            ["source"],
+            registry=registry,
+        )
+        for name in controllers:
+            self._durations.labels(name)
+            self._delays.labels(name)
+            for result in ("success", "error", "requeue"):
+                self._reconciled.labels(name, result)
+        self._reloads.labels("success", "all")
+        for source in ("configmap", "secret"):
+            self._reloads.labels("error", source)
+            self._watch_errors.labels(source)
+
+    def license_valid(self, valid: Callable[[], bool]) -> None:
+        """Ask at each scrape whether there is a valid license."""
+        self._valid.set_function(lambda: float(valid()))
+
+    def reloaded(self) -> None:
+        """Count that a configuration was put in force."""
+        self._reloads.labels("success", "all").inc()
+
+    def reload_refused(self, source: Source) -> None:
+        """Count that a configuration was refused."""
+        self._reloads.labels("error", source).inc()
+
+    def watch_failed(self, source: Source) -> None:
+        """Count that a watch of the configuration failed."""
+        self._watch_errors.labels(source).inc()
+
+    def measured(self, controller: str, reconcile: Reconcile) -> Reconcile:
+        """Return ``reconcile`` of a controller with its calls counted and measured."""
+
+        async def counted() -> float | None:
+            began = self._clock()
+            try:
+                again = await reconcile()
+            except Exception:
+                self._reconciled.labels(controller, "error").inc()
+                raise
+            finally:
+                self._durations.labels(controller).observe(self._clock() - began)
+            self._reconciled.labels(controller, "success" if again is None else "requeue").inc()
+            if again is not None:
+                self._delays.labels(controller).observe(again)
+            return again
+
+        return counted

@@ -1,0 +1,195 @@
+"""The manager as a daemon: the composition of its parts."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from datetime import datetime
+from functools import partial
+from typing import Any, Final
+from uuid import uuid4
+
+from prometheus_client import CollectorRegistry
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svc.errors import SvcError
+from svc.kube.client import Client, connect
+from svc.kube.errors import KubernetesError
+from svc.manager.config import ManagerSettings
+from svc.manager.control import CONTROLLERS, Control
+from svc.manager.hotconfig import RESTART_SECONDS, Configuration, HotConfiguration
+from svc.manager.metrics import ManagerMetrics
+from svc.manager.metricsaccess import MetricsAccess
+from svc.process.clock import utc_now
+from svc.process.daemon import Daemon
+from svc.process.history import Totals
+from svc.telemetry.events import Event
+from svc.telemetry.health import Health
+from svc.telemetry.log_limits import FailureStreak
+from svc.telemetry.logs import emit, log_reload, log_reload_refused
+
+#: A configuration of the cluster is in force, and it was read from the API server.
+CONFIGURATION: Final = "configuration"
+
+
+class RestartRequired(SvcError):
+    """only cluster of the configuration of svc-manager can change while it runs"""
+
+    reason = "manager_restart_required"
+    hint = "restart it: another replica goes on meanwhile"
+
+
+class Manager(Daemon[ManagerSettings]):
+    """
+    One replica of the manager of a cluster.
+
+    Args:
+        settings: the configuration.
+        reactor: the asyncio reactor.
+        fatal: see :class:`~svc.process.daemon.Daemon`.
+        load: see :class:`~svc.process.daemon.Daemon`.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        reactor: Any,
+        fatal: Callable[[], None],
+        load: Callable[[], ManagerSettings],
+        *,
+        now: Callable[[], datetime] = utc_now,
+    ) -> None:
+        super().__init__(settings, reactor, Health([CONFIGURATION], now=now), fatal, load)
+        self._now = now
+        # Another one after each start: what a former process of this pod held is not held by this one.
+        self._identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid4().hex[:12]}"
+        self._client: Client | None = None
+        self._hot: HotConfiguration | None = None
+        self._control: Control | None = None
+        self._controlling: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._valid = False
+        self._streak = FailureStreak()
+        registry = CollectorRegistry()
+        self._metrics = ManagerMetrics(registry, CONTROLLERS)
+        self._metrics.license_valid(self._license_valid)
+        self._access = MetricsAccess(lambda: self._client, now, reactor.seconds) if settings.metricsSecure else None
+        self.serve_pages("manager", Totals, self._members, metrics=registry, metrics_guard=self._access)
+
+    async def open(self) -> None:
+        """Connect; the API server may come later."""
+        kubeconfig = self.settings.kubeconfig or ""
+        self._client = client = await Deferred.fromFuture(asyncio.ensure_future(connect(kubeconfig)))
+        self._hot = HotConfiguration(
+            client,
+            self.settings.namespace,
+            self.settings.cluster,
+            self._metrics,
+            partial(self._configured, client),
+            self._refused,
+            self._failed,
+        )
+        self._running = asyncio.ensure_future(self._run(self._hot))
+
+    def closing(self) -> Iterable[Callable[[], object]]:
+        return (
+            lambda: _ended(self._running),
+            lambda: _ended(self._controlling),
+            lambda: None if self._client is None else _future(self._client.aclose()),
+        )
+
+    async def finish(self) -> None:
+        """What is written at this moment is cancelled with its controller."""
+
+    async def take(self, settings: ManagerSettings) -> Mapping[str, str | int | bool]:
+        """Accept another ``cluster`` only."""
+        if settings.model_copy(update={"cluster": self.settings.cluster}) != self.settings:
+            raise RestartRequired
+        self.settings = settings
+        if self._hot is not None:
+            self._hot.use_file(settings.cluster)
+        return {}
+
+    async def _run(self, hot: HotConfiguration) -> None:
+        async with asyncio.TaskGroup() as group:
+            for cache in hot.caches:
+                group.create_task(cache.run())
+
+    def _configured(self, client: Client, configuration: Configuration) -> None:
+        """Run the controllers under another configuration; those before are cancelled first."""
+        former, self._controlling = self._controlling, None
+        if self._access is not None:
+            self._access.use(configuration.tls)
+        self._control = Control(
+            client,
+            self.settings.namespace,
+            configuration.cluster,
+            self._identity,
+            self._metrics,
+            self._now,
+            self._failed,
+        )
+        self._controlling = asyncio.ensure_future(self._controlled(self._control, former))
+        self._health.holds(CONFIGURATION)
+        log_reload(self.log, Event.CONFIG_LOADED, attributes={"trust_domain": configuration.cluster.trustDomain})
+
+    async def _controlled(self, control: Control, former: asyncio.Task[None] | None) -> None:
+        if former is not None:
+            former.cancel()
+            await asyncio.wait((former,))
+        while True:
+            try:
+                await control.run()
+            except Exception:  # noqa: BLE001 - a defect of one part must not end all others for good
+                self.log.failure("the controllers ended", Failure())
+            await asyncio.sleep(RESTART_SECONDS)
+
+    def _refused(self, error: SvcError) -> None:
+        log_reload_refused(self.log, error)
+        if not self._health.condition(CONFIGURATION).holds:
+            self._health.fails_with(CONFIGURATION, error)
+
+    def _failed(self, error: SvcError) -> None:
+        if self._streak.failed(error.reason):
+            emit(
+                self.log,
+                Event.MANAGER_KUBERNETES_FAILED,
+                detail_reason=error.reason,
+                detail=str(error),
+                attributes={"attempts": self._streak.count},
+            )
+        if not self._health.condition(CONFIGURATION).holds and isinstance(error, KubernetesError):
+            self._health.fails_with(CONFIGURATION, error)
+
+    def _license_valid(self) -> bool:
+        """Whether there is a valid license; as it was last known until all licenses were read."""
+        if self._control is not None and self._control.licenses.synced:
+            self._valid = self._control.licenses.counting.state.in_force
+        return self._valid
+
+    def _members(self) -> Mapping[str, Any]:
+        return {}
+
+
+def _future(work: Any) -> Deferred[Any]:
+    return Deferred.fromFuture(asyncio.ensure_future(work))
+
+
+def _ended(task: asyncio.Task[None] | None) -> Deferred[None] | None:
+    """Cancel a task; fires when it has ended."""
+    if task is None:
+        return None
+
+    async def end() -> None:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+    return _future(end())

@@ -1,0 +1,67 @@
+"""The metrics of the manager."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client import CollectorRegistry
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.errors import SvcError
+from svc.manager.metrics import ManagerMetrics
+
+
+class ManagerMetricsTests(SynchronousTestCase):
+    """What a scrape shows."""
+
+    def setUp(self) -> None:
+        """Make the families."""
+        self.registry = CollectorRegistry()
+        self.seconds = 0.0
+        self.metrics = ManagerMetrics(self.registry, ("license-status",), lambda: self.seconds)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """One sample."""
+        return self.registry.get_sample_value(f"svc_manager_{name}", labels)
+
+    def reconcile(self, result: float | Exception | None, seconds: float = 0.5) -> None:
+        """Run a measured reconcile."""
+
+        async def work() -> float | None:
+            self.seconds += seconds
+            if isinstance(result, Exception):
+                raise result
+            return result
+
+        asyncio.run(self.metrics.measured("license-status", work)())
+
+    def test_reconcile(self) -> None:
+        """Results are told apart, each takes its time, and a requested delay is observed."""
+        self.assertEqual(0.0, self.value("reconcile_total", controller="license-status", result="error"))
+        self.reconcile(None)
+        self.reconcile(30.0)
+        with self.assertRaises(SvcError):
+            self.reconcile(SvcError())
+        for result in ("success", "requeue", "error"):
+            self.assertEqual(1.0, self.value("reconcile_total", controller="license-status", result=result), result)
+        self.assertEqual(1.5, self.value("reconcile_duration_seconds_sum", controller="license-status"))
+        self.assertEqual(30.0, self.value("reconcile_requeue_after_seconds_sum", controller="license-status"))
+        self.assertEqual(1.0, self.value("reconcile_requeue_after_seconds_count", controller="license-status"))
+
+    def test_license_valid_is_evaluated_at_each_scrape(self) -> None:
+        """The gauge is no memory of a former evaluation."""
+        valid = True
+        self.metrics.license_valid(lambda: valid)
+        self.assertEqual(1.0, self.value("license_valid"))
+        valid = False
+        self.assertEqual(0.0, self.value("license_valid"))
+
+    def test_reloads(self) -> None:
+        """A success is that of all sources, an error that of one."""
+        self.metrics.reloaded()
+        self.metrics.reload_refused("secret")
+        self.metrics.watch_failed("configmap")
+        self.assertEqual(1.0, self.value("config_reloads_total", result="success", source="all"))
+        self.assertEqual(1.0, self.value("config_reloads_total", result="error", source="secret"))
+        self.assertEqual(0.0, self.value("config_reloads_total", result="error", source="configmap"))
+        self.assertEqual(1.0, self.value("config_watch_errors_total", source="configmap"))
