@@ -147,14 +147,7 @@ def given_base(tree_of: Path, work: Path) -> Base:
     """
     files = work / "base"
     shutil.copytree(tree_of, files, symlinks=True, ignore=_not_copied)
-    made = Base(files, Layer(work / "base.tar.gz", "", ""))
-    libraries = list(files.glob("usr/lib/python3.*"))
-    if not libraries:
-        raise ImageFailed(f"{tree_of} has no usr/lib/python3.*", "a base needs python3-minimal and libpython3-stdlib")
-    for library in libraries:
-        made.compile(library, f"/{library.relative_to(files)}")
-    layer = write_layer(work / "base.tar.gz", [*tree(files, wanted=_wanted), *_FOLDERS.items()])
-    return Base(files, layer)
+    return Base(files, _layer(files, work / "base.tar.gz"))
 
 
 def _not_copied(folder: str, names: list[str]) -> set[str]:
@@ -203,8 +196,16 @@ def _make(suite: str, sources: list[str], files: Path, path: Path) -> Layer:
             checked(["chroot", files, *command], "the base of the image", **quiet)
     for each in files.rglob("__pycache__"):
         shutil.rmtree(each)
+    return _layer(files, path)
+
+
+def _layer(files: Path, path: Path) -> Layer:
+    """Compile the standard library in a tree, and write what of the tree goes into images."""
+    libraries = list(files.glob("usr/lib/python3.*"))
+    if not libraries:
+        raise ImageFailed(f"{files} has no usr/lib/python3.*", "a base needs python3-minimal and libpython3-stdlib")
     made = Base(files, Layer(path, "", ""))
-    for library in files.glob("usr/lib/python3.*"):
+    for library in libraries:
         made.compile(library, f"/{library.relative_to(files)}")
     return write_layer(path, [*tree(files, wanted=_wanted), *_FOLDERS.items()])
 
