@@ -72,8 +72,9 @@ LABEL_LICENSE: Final = f"{DOMAIN}/license"
 LICENSE_SECRET_KEY: Final = "license.svc"  # noqa: S105 - a name
 LICENSE_SECRET_PREFIX: Final = "svc-license-"  # noqa: S105 - a name
 
-#: The CSI driver of ``svc-agent``.
+#: The CSI driver of ``svc-agent``, and the attribute of a volume that names one of its folders.
 CSI_DRIVER: Final = f"csi.{DOMAIN}"
+CSI_SOURCE_ATTRIBUTE: Final = "source"
 
 # Files of the agent.
 DEFAULT_AGENT_CONFIG: Final = "/etc/svc/agent.yaml"

@@ -15,11 +15,10 @@ from typing import Final
 
 from svc.csi.interface import IMounts
 from svc.errors import SvcError
+from svc.naming import CSI_SOURCE_ATTRIBUTE
 
 #: The kubelet's own fact about a volume that a pod declares inline.
 _EPHEMERAL: Final = "csi.storage.k8s.io/ephemeral"
-#: An attribute of the volume that names one of several folders.
-SOURCE_ATTRIBUTE: Final = "source"
 #: Below the folder of pods: the pod's UID, and the volume's name.
 _TARGET: Final = re.compile(r"[0-9a-f-]{1,64}/volumes/kubernetes\.io~csi/[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?/mount")
 _FOLDER_MODE: Final = 0o750
@@ -82,7 +81,7 @@ class NodeDriver:
             raise VolumeRefused(volume=volume, defect="it is not readOnly")
         if attributes.get(_EPHEMERAL) != "true":
             raise VolumeRefused(volume=volume, defect="it is a persistent volume, and only inline ones are served")
-        source = self._source(volume, attributes.get(SOURCE_ATTRIBUTE, ""))
+        source = self._source(volume, attributes.get(CSI_SOURCE_ATTRIBUTE, ""))
         try:
             os.makedirs(target, mode=_FOLDER_MODE, exist_ok=True)
             if not self._mounts.mounted(target):
