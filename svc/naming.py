@@ -76,6 +76,16 @@ LICENSE_SECRET_PREFIX: Final = "svc-license-"  # noqa: S105 - a name
 CSI_DRIVER: Final = f"csi.{DOMAIN}"
 CSI_SOURCE_ATTRIBUTE: Final = "source"
 
+# Injection of the proxy into pods.
+ANNOTATION_INJECT: Final = f"{DOMAIN}/inject"
+ANNOTATION_PORTS: Final = f"{DOMAIN}/ports"
+LABEL_INJECTED: Final = f"{DOMAIN}/proxy-injected"
+PROXY_CONTAINER: Final = "svc-proxy"
+#: Names of ports have at most 15 characters.
+METRICS_PORT: Final = "svc-metrics"
+#: The ConfigMap with the policies of a namespace.
+POLICIES_CONFIG_MAP: Final = "svc-policies"
+
 # Files of the agent.
 DEFAULT_AGENT_CONFIG: Final = "/etc/svc/agent.yaml"
 
@@ -101,8 +111,11 @@ PORT_BROKER_METRICS: Final = 9093
 PORT_BROKER_ADMIN: Final = 9903
 PORT_AUTHORITY_ADMIN: Final = 9904
 PORT_REGISTRAR_ADMIN: Final = 9905
+#: The probes of processes in pods.
+PORT_PROBES: Final = 9910
 
 # Environment variables.
+ENV_CONFIG: Final = "SVC_CONFIG"
 ENV_PQ_BUNDLE: Final = "SVC_PQ_BUNDLE"
 ENV_PROFILE: Final = "SVC_PROFILE"
 ENV_ISSUERS: Final = "SVC_ISSUERS"

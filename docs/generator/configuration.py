@@ -16,6 +16,7 @@ from docs.generator.pages import PageBroken, table
 from svc.agent.config import AgentSettings
 from svc.authority.config import AuthoritySettings
 from svc.broker.config import BrokerSettings
+from svc.injection import InjectionSettings
 from svc.manager.config import ManagerSettings
 from svc.policyfiles.cases import CasesDocument
 from svc.policyfiles.document import API_VERSION, DenyListDocument, PolicyDocument
@@ -33,6 +34,9 @@ FILES: dict[str, type[BaseModel]] = {
     "registrar": RegistrarSettings,
 }
 
+
+#: Mappings of a file that is described elsewhere.
+SECTIONS: tuple[type[BaseModel], ...] = (InjectionSettings,)
 
 #: The kinds of policy documents; `SvcClusterPolicy` has the keys of `SvcPolicy`.
 DOCUMENTS: dict[str, type[BaseModel]] = {
