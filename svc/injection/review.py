@@ -1,0 +1,147 @@
+"""
+The response to an ``AdmissionReview`` of ``admission.k8s.io/v1``, and what the caller counts and logs of it.
+
+A review that is not understood is an error, which the API server treats as a refusal.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Final, Literal
+
+from pydantic import Field
+
+from svc.errors import SvcError
+from svc.injection.config import InjectionSettings
+from svc.injection.errors import InjectionRefused, ReviewInvalid
+from svc.injection.patch import Injection, inject
+from svc.injection.pod import Shape, read_shape
+
+_API_VERSION: Final = "admission.k8s.io/v1"
+_KIND: Final = "AdmissionReview"
+_NO_NAMESPACES: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class _Resource(Shape):
+    group: str
+    version: str
+    resource: str
+
+
+class _User(Shape):
+    username: str = ""
+
+
+class _Request(Shape):
+    uid: str = Field(min_length=1, max_length=128)
+    operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
+    resource: _Resource
+    subResource: str = ""
+    namespace: str = ""
+    userInfo: _User = _User()
+    dryRun: bool = False
+    pod: dict[str, object] | None = Field(None, alias="object")
+
+    @property
+    def what(self) -> str:
+        """Group, version, resource and subresource."""
+        found = self.resource
+        return "/".join(filter(None, (found.group, found.version, found.resource, self.subResource)))
+
+
+class _Review(Shape):
+    apiVersion: Literal["admission.k8s.io/v1"]
+    kind: Literal["AdmissionReview"]
+    request: _Request
+
+
+@dataclass(frozen=True, slots=True)
+class ReviewOutcome:
+    """
+    What became of a review.
+
+    Attributes:
+        result: the word of the metric.
+        operation: ``CREATE``, ``UPDATE``, ``DELETE``, ``CONNECT``, or ``other`` where it is not known.
+        resource: ``pods`` or ``other``.
+        namespace: of the pod.
+        pod: its name, or the beginning of one that the API server completes later.
+        user: who makes the pod.
+        dry_run: whether it will not be made in any case.
+        injected: whether it gets the proxy.
+        error: why it is not allowed.
+    """
+
+    result: Literal["allowed", "denied", "error"] = "error"
+    operation: str = "other"
+    resource: str = "other"
+    namespace: str = ""
+    pod: str = ""
+    user: str = ""
+    dry_run: bool = False
+    injected: bool = False
+    error: SvcError | None = None
+
+
+def review(
+    document: object, settings: InjectionSettings, namespaces: Mapping[str, str] = _NO_NAMESPACES
+) -> tuple[dict[str, object], ReviewOutcome]:
+    """
+    Answer a review.
+
+    Args:
+        document: the body of the request, parsed.
+        settings: what is the same for all pods.
+        namespaces: by namespace, the folder of the Workload API (``source``) where it is not that of the settings.
+
+    Returns:
+        The body of the response, and what to count and log of it.
+    """
+    uid, outcome = "", ReviewOutcome()
+    try:
+        request = read_shape(document, _Review, "review").request
+        uid, outcome = request.uid, _known(request)
+        if request.operation != "CREATE" or outcome.resource != "pods" or request.pod is None:
+            raise ReviewInvalid(defect=f"{request.operation} of {request.what}")
+        injection = inject(request.pod, settings, namespaces.get(request.namespace, ""))
+    except InjectionRefused as error:
+        return _refusal(uid, error), replace(outcome, result="denied", error=error)
+    except ReviewInvalid as error:
+        return _refusal(uid, error), replace(outcome, error=error)
+    return _permission(uid, injection), replace(outcome, result="allowed", injected=bool(injection.operations))
+
+
+def _known(request: _Request) -> ReviewOutcome:
+    metadata = (request.pod or {}).get("metadata")
+    names = (metadata.get("name"), metadata.get("generateName")) if isinstance(metadata, dict) else ()
+    return ReviewOutcome(
+        operation=request.operation,
+        resource="pods" if request.what == "v1/pods" else "other",
+        namespace=request.namespace,
+        pod=next((name for name in names if name and isinstance(name, str)), ""),
+        user=request.userInfo.username,
+        dry_run=request.dryRun,
+    )
+
+
+def _permission(uid: str, injection: Injection) -> dict[str, object]:
+    response: dict[str, object] = {"uid": uid, "allowed": True}
+    if injection.operations:
+        patch = json.dumps(injection.operations, separators=(",", ":")).encode()
+        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode("ascii")}
+    if injection.warnings:
+        response["warnings"] = list(injection.warnings)
+    return _document(response)
+
+
+def _refusal(uid: str, error: SvcError) -> dict[str, object]:
+    status = {"code": error.http_status, "message": f"{error}; {error.hint}"}
+    return _document({"uid": uid, "allowed": False, "status": status})
+
+
+def _document(response: dict[str, object]) -> dict[str, object]:
+    return {"apiVersion": _API_VERSION, "kind": _KIND, "response": response}
