@@ -64,8 +64,6 @@ DEFAULT_NAMESPACE: Final = "svc-system"
 MANAGER: Final = "svc-manager"
 #: The ConfigMap and the Secret with the configuration of the manager, in its namespace.
 MANAGER_CONFIG: Final = "svc-manager-config"
-#: Pods into which the proxy was injected have it with the value ``true``.
-LABEL_INJECTED: Final = f"{DOMAIN}/proxy-injected"
 #: Secrets with a license: their type, the label by which the manager finds them, the key of the file, and their names.
 LICENSE_SECRET_TYPE: Final = f"{DOMAIN}/license"
 LABEL_LICENSE: Final = f"{DOMAIN}/license"
@@ -79,6 +77,7 @@ CSI_SOURCE_ATTRIBUTE: Final = "source"
 # Injection of the proxy into pods.
 ANNOTATION_INJECT: Final = f"{DOMAIN}/inject"
 ANNOTATION_PORTS: Final = f"{DOMAIN}/ports"
+#: Pods into which the proxy was injected have it with the value ``true``.
 LABEL_INJECTED: Final = f"{DOMAIN}/proxy-injected"
 PROXY_CONTAINER: Final = "svc-proxy"
 #: Names of ports have at most 15 characters.
