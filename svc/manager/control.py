@@ -3,27 +3,89 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.kube.cache import Worker
+from svc.kube.cache import Cache, Worker
 from svc.kube.client import Client
 from svc.kube.election import Elector, LeaseLost
 from svc.kube.events import EventRecorder
 from svc.license.vendors import pinned_keys
 from svc.manager.config import ClusterSettings
-from svc.manager.licenses import NAME, LicenseController
+from svc.manager.licenses import LicenseController
 from svc.manager.metrics import ManagerMetrics
-from svc.naming import MANAGER
+from svc.naming import DOMAIN, MANAGER
 from svc.telemetry.events import Event
 from svc.telemetry.log_limits import FailureStreak
 from svc.telemetry.logs import emit
 
-CONTROLLERS = (NAME,)
+#: Those that the metrics of reconciles name.
+CONTROLLERS: Final = (LicenseController.name,)
+
+
+class Controller(Protocol):
+    """
+    Keeps one thing of the cluster as it should be.
+
+    Attributes:
+        name: for metrics and logs.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        """What it follows; :meth:`reconcile` is called when all was read once."""
+
+    async def reconcile(self) -> float | None:
+        """Compare and write; returns the seconds after which it is called without a change, None for never."""
+
+
+ControllerT = TypeVar("ControllerT", bound=Controller, covariant=True)
+
+
+class Supervised(Generic[ControllerT]):
+    """
+    A controller with its worker.
+
+    Args:
+        make: makes the controller, which calls what it is given when :meth:`Controller.reconcile` has something to do.
+    """
+
+    log = Logger()
+
+    def __init__(self, make: Callable[[Callable[[], object]], ControllerT], metrics: ManagerMetrics) -> None:
+        self.controller = make(lambda: self._worker.changed())
+        self._streak = FailureStreak()
+        self._worker = Worker(metrics.measured(self.controller.name, self._reconciled), self._failed)
+
+    async def run(self) -> None:
+        """Work until cancelled, once its caches are complete."""
+        await self._worker.run(*self.controller.caches)
+
+    async def _reconciled(self) -> float | None:
+        again = await self.controller.reconcile()
+        self._streak.succeeded()
+        return again
+
+    def _failed(self, error: Exception) -> None:
+        known = error if isinstance(error, SvcError) else None
+        if self._streak.failed(type(error).__name__ if known is None else known.reason):
+            emit(
+                self.log,
+                Event.MANAGER_RECONCILE_FAILED,
+                detail_reason=None if known is None else known.reason,
+                detail=None if known is None else str(known),
+                failure=Failure(error) if known is None else None,
+                attributes={"controller": self.controller.name, "attempts": self._streak.count},
+            )
 
 
 class Control:
@@ -35,9 +97,6 @@ class Control:
         identity: of this replica.
         now: the time, aware.
         failed: receives failures of watches and of the election.
-
-    Attributes:
-        leading: whether this replica holds the Lease.
     """
 
     log = Logger()
@@ -52,20 +111,18 @@ class Control:
         now: Callable[[], datetime],
         failed: Callable[[SvcError], object],
     ) -> None:
-        self.leading = False
         self._elector = Elector(client, namespace, MANAGER, identity, now, failed)
-        events = EventRecorder(client, f"svc.internal/{MANAGER}", identity, now, failed)
-        self.licenses = LicenseController(
-            client, cluster, pinned_keys(), events, now, failed, lambda: self._worker.changed()
-        )
-        self._streak = FailureStreak()
-        self._worker = Worker(metrics.measured(NAME, self._reconciled), self._reconcile_failed)
+        events = EventRecorder(client, f"{DOMAIN}/{MANAGER}", identity, now, failed)
+        licenses = Supervised(partial(LicenseController, client, cluster, pinned_keys(), events, now, failed), metrics)
+        self.licenses = licenses.controller
+        self._controllers: tuple[Supervised[Controller], ...] = (licenses,)
 
     async def run(self) -> None:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for cache in self.licenses.caches:
-                group.create_task(cache.run())
+            for each in self._controllers:
+                for cache in each.controller.caches:
+                    group.create_task(cache.run())
             group.create_task(self._elect())
 
     async def _elect(self) -> None:
@@ -77,26 +134,7 @@ class Control:
                 emit(self.log, Event.MANAGER_LEASE_LOST, detail_reason=error.reason, detail=str(error))
 
     async def _lead(self) -> None:
-        self.leading = True
         emit(self.log, Event.MANAGER_LEADING)
-        try:
-            await self._worker.run(*self.licenses.caches)
-        finally:
-            self.leading = False
-
-    async def _reconciled(self) -> float:
-        again = await self.licenses.reconcile()
-        self._streak.succeeded()
-        return again
-
-    def _reconcile_failed(self, error: Exception) -> None:
-        known = isinstance(error, SvcError)
-        if self._streak.failed(error.reason if isinstance(error, SvcError) else type(error).__name__):
-            emit(
-                self.log,
-                Event.MANAGER_RECONCILE_FAILED,
-                detail_reason=error.reason if isinstance(error, SvcError) else None,
-                detail=str(error) if known else None,
-                failure=None if known else Failure(error),
-                attributes={"controller": NAME, "attempts": self._streak.count},
-            )
+        async with asyncio.TaskGroup() as group:
+            for each in self._controllers:
+                group.create_task(each.run())

@@ -17,7 +17,7 @@ from svc.kube.client import Client
 from svc.kube.kinds import CONFIG_MAPS, SECRETS
 from svc.manager.config import ClusterSettings
 from svc.manager.metrics import ManagerMetrics, Source
-from svc.manager.metricstls import CERTIFICATE, CLIENTS, KEY, MetricsTls
+from svc.manager.metricstls import CERTIFICATE, CLIENTS, KEY, GivenTls, read_tls
 from svc.naming import MANAGER_CONFIG
 
 #: The key of the ConfigMap.
@@ -40,10 +40,10 @@ class ConfigurationKeyUnknown(SvcError):
 
 
 class Configuration(NamedTuple):
-    """What is in force; ``tls`` is None where the Secret gives no certificate."""
+    """What is in force."""
 
     cluster: ClusterSettings
-    tls: MetricsTls | None
+    tls: GivenTls
 
 
 class HotConfiguration:
@@ -109,10 +109,10 @@ class HotConfiguration:
             return
         self._seen = config_map, secret, self._from_file
         cluster = self._read("configmap", lambda: self._cluster(config_map))
-        tls = self._read("secret", lambda: (self._tls(secret),))
+        tls = self._read("secret", lambda: self._tls(secret))
         if cluster is not None and tls is not None:
             self._metrics.reloaded()
-            self._configured(Configuration(cluster, *tls))
+            self._configured(Configuration(cluster, tls))
 
     def _read(self, source: Source, read: Callable[[], Any]) -> Any:
         """Return what is read, None where it is refused."""
@@ -136,12 +136,10 @@ class HotConfiguration:
         _check_keys(data, {CLUSTER}, where)
         return settings.parse(data.get(CLUSTER, ""), ClusterSettings, f"{where}, {CLUSTER}")
 
-    def _tls(self, data: Mapping[str, str] | None) -> MetricsTls | None:
-        where = f"Secret {self._namespace}/{MANAGER_CONFIG}"
-        _check_keys(data or {}, {CERTIFICATE, KEY, CLIENTS}, where)
-        if not data:
-            return None
-        return MetricsTls.read({key: base64.b64decode(value) for key, value in data.items()}, where)
+    def _tls(self, data: Mapping[str, str] | None) -> GivenTls:
+        where, content = f"Secret {self._namespace}/{MANAGER_CONFIG}", data or {}
+        _check_keys(content, {CERTIFICATE, KEY, CLIENTS}, where)
+        return read_tls({key: base64.b64decode(value) for key, value in content.items()}, where)
 
 
 def _check_keys(data: Mapping[str, str], known: set[str], where: str) -> None:

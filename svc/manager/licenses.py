@@ -37,7 +37,6 @@ from svc.manager.licensestatus import (
 from svc.telemetry.events import Event
 from svc.telemetry.logs import emit
 
-NAME: Final = "license-status"
 #: Seconds after which the status is written anew, although only its ``observedTime`` changes.
 OBSERVED_EVERY: Final = 60.0
 #: Seconds until the next attempt after somebody else changed the status.
@@ -58,6 +57,7 @@ class LicenseController:
     """
 
     log = Logger()
+    name = "license-status"
 
     def __init__(
         self,

@@ -19,10 +19,11 @@ from twisted.web.server import Request
 from svc.errors import Reason, SvcError
 from svc.kube.client import Client
 from svc.kube.kinds import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
-from svc.manager.metricstls import MetricsContexts, MetricsTls
+from svc.manager.metricstls import GivenTls, own_tls
 from svc.telemetry.events import Event
 from svc.telemetry.log_limits import RecordLimiter
 from svc.telemetry.logs import emit
+from svc.transport.heldtls import HeldTls, HeldTlsCreator
 
 #: Tokens that are asked about at the same time; further ones wait.
 MAX_REVIEWS: Final = 4
@@ -77,7 +78,7 @@ class MetricsAccess:
         seconds: monotonic.
 
     Attributes:
-        contexts: of new connections.
+        creator: of TLS for new connections.
     """
 
     log = Logger()
@@ -87,17 +88,15 @@ class MetricsAccess:
     ) -> None:
         self._client = client
         self._seconds = seconds
-        self._own = MetricsTls.own(now())
+        self._own = own_tls(now())
         self._tls = self._own
         self._reviews = asyncio.Semaphore(MAX_REVIEWS)
         self._limiter = RecordLimiter(_DENIALS_EVERY, _DENIALS)
-        self.contexts = MetricsContexts(lambda: self._tls)
+        self.creator = HeldTlsCreator(lambda: self._tls)
 
-    def use(self, given: MetricsTls | None) -> None:
+    def use(self, given: GivenTls) -> None:
         """Put the TLS of the configuration in force; without a certificate in it the manager's own stays."""
-        given = given or MetricsTls()
-        own = self._own
-        self._tls = given if given.chain else MetricsTls(own.chain, own.key, given.clients)
+        self._tls = given.server or HeldTls(self._own.chain, self._own.key, given.clients)
 
     def admit(self, request: Request) -> Deferred[int]:
         """Fires with the status of the answer to a request: 200 where the client may read."""

@@ -184,8 +184,8 @@ class Daemon(Service, Generic[SettingsT]):
         for key, root in roots.items():
             address, named = getattr(settings, key), settings.key_text(key)
             reactor: Any = TransportReactor(self._reactor)
-            contexts = metrics_guard.contexts if metrics_guard is not None and key == "metricsAddr" else None
-            HttpService(address, root, reactor=reactor, key=named, contexts=contexts).setServiceParent(self.servers)
+            creator = metrics_guard.creator if metrics_guard is not None and key == "metricsAddr" else None
+            HttpService(address, root, reactor=reactor, key=named, creator=creator).setServiceParent(self.servers)
         return status
 
     def _shown(self) -> Mapping[str, object]:

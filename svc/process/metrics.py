@@ -15,7 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IOpenSSLContextFactory
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator
 from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import Request
@@ -30,8 +30,8 @@ class MetricsGuard(Protocol):
     """Who may read ``/metrics``, and by which TLS."""
 
     @property
-    def contexts(self) -> IOpenSSLContextFactory:
-        """Make the contexts of new connections."""
+    def creator(self) -> IOpenSSLServerConnectionCreator:
+        """Make the TLS of new connections."""
 
     def admit(self, request: Request) -> Deferred[int]:
         """Fires with the status of the answer to a request: 200 where it is admitted."""

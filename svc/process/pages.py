@@ -14,7 +14,13 @@ from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IAddress, IDelayedCall, IListeningPort, IOpenSSLContextFactory, IReactorTime
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IListeningPort,
+    IOpenSSLServerConnectionCreator,
+    IReactorTime,
+)
 from twisted.internet.protocol import ServerFactory, connectionDone
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.protocols.tls import TLSMemoryBIOFactory
@@ -130,7 +136,7 @@ class HttpService(Service):
         root: the root of the pages.
         reactor: opens the port (``IReactorTCP``) and measures time (``IReactorTime``).
         key: names the address in the configuration, for errors.
-        contexts: of TLS; None for plain HTTP.
+        creator: of TLS; None for plain HTTP.
     """
 
     def __init__(
@@ -140,13 +146,13 @@ class HttpService(Service):
         *,
         reactor: Any,
         key: str = "adminAddr",
-        contexts: IOpenSSLContextFactory | None = None,
+        creator: IOpenSSLServerConnectionCreator | None = None,
     ) -> None:
         self._address = address
         self._key = key
         self._reactor = reactor
         site = QuietSite(root, requestFactory=_PageRequest, timeout=IDLE_SECONDS, reactor=reactor)
-        served = site if contexts is None else TLSMemoryBIOFactory(contexts, False, site, reactor)
+        served = site if creator is None else TLSMemoryBIOFactory(creator, False, site, reactor)
         self._factory = _PageFactory(served, reactor)
         self._port: IListeningPort | None = None
 
