@@ -49,6 +49,11 @@ LABEL_COMPARTMENT: Final = f"{DOMAIN}/compartment"
 ANNOTATION_LEVEL: Final = f"mls.{DOMAIN}/level"
 ANNOTATION_COMPARTMENT: Final = f"mls.{DOMAIN}/compartment"
 
+# Groups of users who work in a compartment.
+GROUP_COUNTRY: Final = "svc:country:"
+GROUP_SENSITIVITY: Final = "svc:sensitivity:"
+GROUP_COMPARTMENT: Final = "svc:compartment:"
+
 #: Non-critical X.509 extension of a post-quantum leaf: SHA-256 of the SVID's SubjectPublicKeyInfo.
 OID_SVID_BINDING: Final = "2.25.173571044063296619485549656756435458336"
 
@@ -84,6 +89,10 @@ PROXY_CONTAINER: Final = "svc-proxy"
 METRICS_PORT: Final = "svc-metrics"
 #: The ConfigMap with the policies of a namespace.
 POLICIES_CONFIG_MAP: Final = "svc-policies"
+
+# Files of the wrapper commands.
+DEFAULT_CONTEXTS: Final = "~/.svc/config.yaml"
+DEFAULT_AUDIT_LOG: Final = "~/.svc/audit.log"
 
 # Files of the agent.
 DEFAULT_AGENT_CONFIG: Final = "/etc/svc/agent.yaml"
@@ -125,3 +134,7 @@ ENV_DEBUG: Final = "SVC_DEBUG"
 ENV_ARTIFACT_PREFIX: Final = "SVC_ARTIFACT_PREFIX"
 ENV_MQTT_USERNAME: Final = "SVC_MQTT_USERNAME"
 ENV_MQTT_PASSWORD: Final = "SVC_MQTT_PASSWORD"  # noqa: S105 - the name of a variable
+ENV_COUNTRY: Final = "SVC_COUNTRY"
+ENV_SENSITIVITY: Final = "SVC_SENSITIVITY"
+ENV_COMPARTMENT: Final = "SVC_COMPARTMENT"
+ENV_KUBECTL: Final = "SVC_KUBECTL"
