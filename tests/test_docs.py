@@ -16,6 +16,7 @@ from docs.generator.configuration import FILES
 from docs.generator.contents import stale
 from docs.generator.pages import COMMAND, PageBroken, filled
 from svc.cli import broker, files, verify
+from svc.cli.compartments import context as contexts
 from svc.cli.curl import command as curl
 from svc.cli.globals import GLOBAL_FLAGS
 from svc.cli.license import command as licenses
@@ -57,6 +58,8 @@ def file_of(text: str) -> str:
     """Which configuration file a YAML example is a whole one of; empty where it is none."""
     if re.search(r"^listeners:", text, flags=re.MULTILINE):
         return "broker" if text.startswith("# broker.yaml\n") else "proxy"
+    if re.search(r"^currentContext:", text, flags=re.MULTILINE):
+        return "contexts"
     if text.startswith("# registrar.yaml\n"):
         return "registrar"
     if text.startswith("# manager.yaml\n"):
@@ -164,6 +167,15 @@ class CommandLineTests(SynchronousTestCase):
         self.assertGreater(len(flags), 30)
         self.assertEqual(set(), {name for name in flags if name not in named} - {"--output"})
         self.assertEqual(set(), {name for name in named if name.startswith("--")} - flags - others)
+
+    def test_contexts(self) -> None:
+        """The page of compartments names each command and flag of svc context, and no other."""
+        page = (DOCS / "compartments.md").read_text()
+        commands = contexts.command.commands
+        self.assertEqual(set(commands), set(re.findall(r"^\| `svc context ([a-z]+)", page, flags=re.MULTILINE)))
+        flags = {name for each in commands.values() for param in each.params for name in param.opts if name[0] == "-"}
+        named = set(re.findall(r"`(--[a-z-]+)`", page))
+        self.assertEqual(flags, named - {"--debug"})
 
 
 class AbsentTests(SynchronousTestCase):

@@ -16,6 +16,7 @@ from docs.generator.pages import PageBroken, table
 from svc.agent.config import AgentSettings
 from svc.authority.config import AuthoritySettings
 from svc.broker.config import BrokerSettings
+from svc.compartments.document import ContextsSettings
 from svc.injection import InjectionSettings
 from svc.manager.config import ManagerSettings
 from svc.policyfiles.cases import CasesDocument
@@ -32,6 +33,7 @@ FILES: dict[str, type[BaseModel]] = {
     "agent": AgentSettings,
     "manager": ManagerSettings,
     "registrar": RegistrarSettings,
+    "contexts": ContextsSettings,
 }
 
 
@@ -136,7 +138,7 @@ def _kind(annotation: Any, metadata: list[Any]) -> str:
     elif origin is tuple:
         kind = f"list: {_kind(inner[0], [])}"
     elif origin is dict:
-        kind = "mapping of texts"
+        kind = "mapping of mappings" if list(_models_in(inner[1])) else "mapping of texts"
     elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         kind = "mapping"
     elif origin in (Union, types.UnionType):
@@ -216,9 +218,15 @@ def schema(file: str) -> str:
     head = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"https://svc.internal/schemas/{schema_file(file)}",
-        "title": f"Configuration of svc-{file}" if file in FILES else f"{file} of {API_VERSION}",
+        "title": _title(file),
     }
     return json.dumps({**head, **document}, indent=2, ensure_ascii=False) + "\n"
+
+
+def _title(file: str) -> str:
+    if issubclass(model := (FILES | DOCUMENTS)[file], DaemonSettings):
+        return f"Configuration of svc-{file}"
+    return " ".join((model.__doc__ or "").split()) if file in FILES else f"{file} of {API_VERSION}"
 
 
 def _describe(part: dict[str, Any], model: type[BaseModel], name: str, field: FieldInfo) -> None:

@@ -55,6 +55,10 @@ class CliError(SvcError):
             "no manager runs, and the license status is the last one that was written: the Lease {lease} {defect}",
             "start the manager, or look why it ends: kubectl get pods -n {namespace}",
         ),
+        "config_not_written": Reason(
+            "{path} cannot be written: {detail}", "it is made in the home folder of the user, with mode 0600"
+        ),
+        "kube_context_missing": Reason("the kubeconfig has no context {name}", "the contexts there are: {known}"),
         "bundle_malformed": Reason(
             "{path} is no usable bundle file: {defect}",
             "a trust bundle holds CA certificates as concatenated DER, PEM, or a SPIFFE bundle in JSON",

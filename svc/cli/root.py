@@ -22,6 +22,7 @@ from svc.cli.helptext import render_help
 COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {
     "broker": ("svc.cli.broker:command", "manage the users of svc-broker", True),
     "completion": ("svc.cli.completion:command", "print a shell completion script", True),
+    "context": ("svc.cli.compartments.context:command", "list, select, create and delete contexts", True),
     "curl": (
         "svc.cli.curl.command:command",
         "send one HTTP request and verify who answered and the signed receipt",
@@ -29,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {
     ),
     "files": ("svc.cli.files:command", "print where the files for other programs are", True),
     "help": ("svc.cli.root:help_command", "help about any command", True),
+    "identity": ("svc.cli.compartments.identity:command", "print the compartment, the user and the groups", True),
     "license": ("svc.cli.license.command:command", "look at licenses and install them", True),
     "mqtt": ("svc.cli.mqtt.command:command", "look at the MQTT messages that a proxy stores", True),
     "receipts": ("svc.cli.receipts.command:command", "list, show and export the records of a notary", True),

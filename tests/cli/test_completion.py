@@ -26,9 +26,11 @@ class CandidateTests(SynchronousTestCase):
         commands = [
             "broker",
             "completion",
+            "context",
             "curl",
             "files",
             "help",
+            "identity",
             "license",
             "mqtt",
             "policy",
@@ -39,6 +41,7 @@ class CandidateTests(SynchronousTestCase):
         ]
         self.assertEqual(offered(""), (commands, 4))
         self.assertEqual(offered("policy", ""), (["check", "test"], 4))
+        self.assertEqual(offered("context", ""), (["create", "current", "delete", "list", "use"], 4))
         self.assertEqual(offered("license", ""), (["info", "install", "status"], 4))
         self.assertEqual(offered("license", "info", "-o", ""), (["text", "json", "yaml"], 4))
         self.assertEqual(offered("license", "info", ""), ([], 0))

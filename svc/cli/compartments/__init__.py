@@ -1,0 +1,1 @@
+"""``svc context``, ``svc identity`` and the kubectl commands that work in a compartment."""

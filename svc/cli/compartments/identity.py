@@ -1,0 +1,82 @@
+"""``svc identity``: the compartment that is in effect, and who works in it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from svc.cli.flags import Arguments
+from svc.cli.globals import Invocation, SvcCommand, global_options
+from svc.errors import printable
+
+if TYPE_CHECKING:
+    from svc.compartments.config import Active
+
+#: From which verbosity on is said where the values come from.
+_DEBUG = 1
+
+
+def _run(ctx: click.Context, **_shared: object) -> None:
+    options = global_options(ctx)
+    from svc.cli.compartments.configfile import ConfigFile
+    from svc.compartments.config import resolve
+
+    invocation: Invocation = ctx.obj
+    config, _unknown = ConfigFile(invocation.environ).read()
+    active = resolve(config, invocation.environ)
+    if options.verbosity >= _DEBUG:
+        overrides = f", overridden by {', '.join(active.overrides)}" if active.overrides else ""
+        invocation.console.notice(f"context {active.name or 'none'} of {config.path}{overrides}")
+    parts = active.compartment
+    rows = (
+        ("Compartment", parts.label),
+        ("Country", parts.country),
+        ("Sensitivity", parts.sensitivity),
+        ("Compartment", parts.compartment),
+        ("Kube Context", printable(active.kube_context) or "that of the kubeconfig"),
+        ("User", printable(_user(active, invocation))),
+        ("User Groups", ", ".join(map(printable, active.groups))),
+    )
+    invocation.console.write_text("".join(f"{name}: {value}\n" for name, value in rows))
+
+
+def _user(active: Active, invocation: Invocation) -> str:
+    """
+    Return the user as the API server names it.
+
+    Where it cannot be asked, it is the one of the kubeconfig, which is a name for credentials; a warning says so.
+    """
+    from svc.cli.compartments.kubectl import REQUEST_TIMEOUT, KubectlFailed, KubectlMissing, ask
+
+    environ = dict(invocation.environ)
+    if active.kubeconfig:
+        environ["KUBECONFIG"] = active.kubeconfig
+    context = [f"--context={active.kube_context}"] if active.kube_context else []
+    try:
+        answer = ask([*context, f"--request-timeout={REQUEST_TIMEOUT}s", "auth", "whoami", "-o", "json"], environ)
+        return str(json.loads(answer)["status"]["userInfo"]["username"])
+    except KubectlMissing as error:
+        cause, found = str(error), ""
+    except (KubectlFailed, ValueError, KeyError, TypeError) as error:
+        cause = str(error) if isinstance(error, KubectlFailed) else "kubectl auth whoami printed no user"
+        path = "jsonpath={.contexts[0].context.user}"
+        try:
+            found = ask([*context, "config", "view", "--minify", "-o", path], environ)
+        except KubectlFailed:
+            found = ""
+    invocation.console.warn(f"the API server has not named the user: {cause}")
+    return f"{found} (of the kubeconfig)" if found else "unknown"
+
+
+command = SvcCommand(
+    "identity",
+    params=[Arguments("words", "", minimum=0, maximum=0, noun="arguments")],
+    callback=click.pass_context(_run),
+    help="""
+    Print the compartment that is in effect: its label and its parts, the Kubernetes context, the user as the API server
+    names it, and the groups that belong to the compartment.
+    """,
+    add_help_option=False,
+)

@@ -1,0 +1,66 @@
+"""Asks kubectl something; its output is read, never shown."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping
+from typing import Final
+
+from svc import naming
+from svc.cli.errors import CliError
+
+#: Seconds for one request to the API server, and for kubectl as a whole.
+REQUEST_TIMEOUT: Final = 5
+_TIMEOUT: Final = 20
+
+
+class KubectlFailed(CliError):
+    """kubectl {command} failed: {detail}"""
+
+    reason = "kubectl_failed"
+    hint = "run it by itself to see more"
+
+
+class KubectlMissing(CliError):
+    """{program} cannot be started: {detail}"""
+
+    reason = "kubectl_missing"
+    hint = "install kubectl, or name another one: SVC_KUBECTL"
+
+    @classmethod
+    def of(cls, error: OSError, environ: Mapping[str, str]) -> KubectlMissing:
+        """The error for what the system said."""
+        return cls(program=program(environ), detail=(error.strerror or str(error)).lower())
+
+
+def program(environ: Mapping[str, str]) -> str:
+    """The name or the path of kubectl."""
+    return environ.get(naming.ENV_KUBECTL) or "kubectl"
+
+
+def ask(words: list[str], environ: Mapping[str, str]) -> str:
+    """
+    Run kubectl and return what it prints, without white space at both ends.
+
+    Raises:
+        KubectlMissing: it cannot be started.
+        KubectlFailed: its exit status is not 0, or it takes too long.
+    """
+    command = " ".join(words)
+    try:
+        ran = subprocess.run(
+            [program(environ), *words],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_TIMEOUT,
+            check=False,
+        )
+    except OSError as error:
+        raise KubectlMissing.of(error, environ) from error
+    except subprocess.TimeoutExpired as error:
+        raise KubectlFailed(command=command, detail=f"it has not ended within {_TIMEOUT} s") from error
+    if ran.returncode != 0:
+        lines = ran.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit status {ran.returncode}"]
+        raise KubectlFailed(command=command, detail=lines[-1].removeprefix("error: "))
+    return ran.stdout.decode("utf-8", "replace").strip()

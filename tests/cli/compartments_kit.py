@@ -1,0 +1,64 @@
+"""A home folder with a configuration of contexts, and a program in place of kubectl that answers from a script."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.cli.doubles import Ran, run_svc
+
+CONFIG: Final = """\
+# Contexts of the team.
+currentContext: de-s-alpha
+contexts:
+  de-s-alpha:
+    country: DE
+    sensitivity: S
+    compartment: ALPHA
+    kubeContext: prod
+    namespace: team-a
+  us-ts-bravo:
+    country: US
+    sensitivity: TS
+    compartment: BRAVO
+    kubeContext: stage
+"""
+#: Knows two contexts; names the user after the kubeconfig.
+KUBECTL: Final = """\
+#!/bin/sh
+case "$*" in
+"config get-contexts -o name") printf 'prod\\nstage\\n' ;;
+*"--context=stage "*"auth whoami"*) echo "error: You must be logged in" >&2; exit 1 ;;
+*"--context=stage config view"*) printf 'admin' ;;
+*"--context=prod "*"auth whoami -o json") echo '{"status":{"userInfo":{"username":"alice@'$KUBECONFIG'"}}}' ;;
+*) echo "unexpected: $*" >&2; exit 1 ;;
+esac
+"""
+
+
+class HomeCase(SynchronousTestCase):
+    """A home folder."""
+
+    maxDiff = None
+
+    def setUp(self) -> None:
+        """Make the folder, and the program in place of kubectl."""
+        self.home = Path(self.mktemp()).absolute()
+        self.home.mkdir()
+        self.kubectl = self.home / "kubectl"
+        self.kubectl.write_text(KUBECTL)
+        self.kubectl.chmod(0o755)
+        self.file = self.home / ".svc" / "config.yaml"
+        self.environ = {"HOME": str(self.home), "SVC_KUBECTL": str(self.kubectl), "PATH": os.defpath}
+
+    def configure(self, text: str = CONFIG) -> None:
+        """Write the configuration."""
+        self.file.parent.mkdir(exist_ok=True)
+        self.file.write_text(text)
+
+    def svc(self, *words: str, **environ: str) -> Ran:
+        """Run a command."""
+        return run_svc(*words, environ={**self.environ, **environ})
