@@ -29,6 +29,10 @@ class CompartmentError(SvcError):
             "a context of {compartment} cannot be named {name}",
             "names are <country>-<sensitivity>-<compartment> in lower case: {expected}",
         ),
+        "audit_log_absent": Reason(
+            "auditLog.enabled is set in {path}, and this version records no commands",
+            "nothing runs unrecorded: unset it, or use a version that has the audit log",
+        ),
         "compartment_variable_invalid": Reason('{variable} is set to "{value}"', "expected: {expected}"),
         "context_switch_required": Reason(
             "{variable} asks for {wanted}, and the current context {name} is {current}",
