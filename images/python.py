@@ -35,7 +35,7 @@ from {module} import {name}
 
 sys.exit({name}())
 """
-_SCRIPTS: Final = {"svc": ("svc.cli.main", "main"), "twistd": ("twisted.scripts.twistd", "run")}
+_SCRIPTS: Final = {"svc": ("svc.cli.entry", "main"), "twistd": ("twisted.scripts.twistd", "run")}
 #: The list of Twisted's plugins, sorted; newer than the modules, or it is written again at each start.
 _CACHE: Final = """
 import pickle, sys

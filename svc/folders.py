@@ -10,7 +10,18 @@ import contextlib
 import errno
 import os
 
-__all__ = ["make_folder", "make_public_folder", "probe_folder", "sync_folder"]
+__all__ = ["is_absent", "make_folder", "make_public_folder", "probe_folder", "sync_folder"]
+
+
+def is_absent(path: str) -> bool:
+    """Whether there is nothing of this name, not even a link; False where that cannot be found out."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def make_folder(path: str, mode: int = 0o700) -> None:

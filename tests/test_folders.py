@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authority.keyfile import KeyFile
 from svc.client.evidence import save_evidence
-from svc.folders import make_folder, make_public_folder, sync_folder
+from svc.folders import is_absent, make_folder, make_public_folder, sync_folder
 from svc.sqlite.database import DatabaseFile, plain_connect, prepare_file
 from svc.sqlite.quarantine import quarantine
 from svc.store.schema import NOTARY
@@ -180,3 +180,18 @@ class UseTests(FolderCase):
         save_evidence(self.path("evidence.json"), Evidence())  # type: ignore[arg-type]
         self.assertEqual(self.calls, [("fsync", ".")])
         self.assertEqual(os.listdir(self.base), ["evidence.json"])
+
+
+class AbsentTests(FolderCase):
+    """Whether there is nothing of a name."""
+
+    def test_absent(self) -> None:
+        """A dangling link, a folder and what cannot be looked at are not absent."""
+        os.symlink(self.path("gone"), self.path("dangling"))
+        os.symlink(self.path("loop"), self.path("loop"))
+        Path(self.path("file")).touch()
+        found = {
+            name: is_absent(self.path(name)) for name in ("gone", "gone/x", "file/x", "file", "dangling", "loop/x")
+        }
+        expected = {"gone": True, "gone/x": True, "file/x": True, "file": False, "dangling": False, "loop/x": False}
+        self.assertEqual(expected, found)

@@ -14,7 +14,7 @@ from typing import Final
 import click
 
 from svc.cli.flags import Arguments, Flag, OneOf
-from svc.cli.globals import SvcCommand, global_options
+from svc.cli.globals import SvcCommand, UnparsedCommand, global_options
 from svc.cli.pflag import PflagGroup
 from svc.data import FOLDER
 
@@ -117,8 +117,27 @@ def _unknown_command(ctx: click.Context, rest: Sequence[str]) -> bool:
     return rest[0] not in ctx.command.list_commands(ctx)
 
 
+def _candidates_of_both(ctx: click.Context, words: Sequence[str]) -> tuple[list[tuple[str, str]], int]:
+    """Add what kubectl knows: commands beside our own, and everything behind one of its commands."""
+    from svc.cli.compartments.kubectlcommand import ask_completion, passes
+
+    root, environ = ctx.find_root(), ctx.obj.environ
+    typed = words[-1] if words else ""
+    for end in range(1, len(words)):
+        below, rest, _given, _waiting = _walk(root, words[:end])
+        # The first word that is no global flag and no value of one.
+        if below is root and rest and passes(rest[0], environ):
+            return ask_completion(words[end - 1 : -1], typed, environ)
+    found, directive = candidates(root, words)
+    at_root = _walk(root, words[:-1])
+    if at_root[0] is root and at_root[3] is None and not at_root[1] and not typed.startswith("-"):
+        more, _directive = ask_completion([], typed, environ)
+        found = sorted({**dict(more), **dict(found)}.items())
+    return found, directive
+
+
 def _complete(ctx: click.Context, words: tuple[str, ...]) -> None:
-    found, directive = candidates(ctx.find_root(), words)
+    found, directive = _candidates_of_both(ctx, words)
     lines = [f"{value}\t{text}" if text else value for value, text in found]
     ctx.obj.console.write_text("\n".join([*lines, f":{directive}"]) + "\n")
 
@@ -126,15 +145,6 @@ def _complete(ctx: click.Context, words: tuple[str, ...]) -> None:
 def _script(ctx: click.Context, words: tuple[str, ...]) -> None:
     global_options(ctx)
     ctx.obj.console.write((FOLDER / "completion" / _SCRIPTS[words[0]]).read_bytes())
-
-
-class _UnparsedCommand(SvcCommand):
-    """A command that takes every word as it is, flags included."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        ctx.params["words"] = tuple(args)
-        ctx.args = []
-        return []
 
 
 command = SvcCommand(
@@ -149,6 +159,6 @@ command = SvcCommand(
     """,
     add_help_option=False,
 )
-complete_command = _UnparsedCommand(
+complete_command = UnparsedCommand(
     "__complete", callback=click.pass_context(_complete), add_help_option=False, hidden=True
 )

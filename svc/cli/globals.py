@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, NoReturn
 
 import click
 
@@ -65,6 +65,7 @@ class Invocation:
         stdin: standard input; None where it is closed.
         run_exchange: replaces :func:`svc.cli.curl.network.run_on_network` in tests of ``svc curl``.
         now: the clock of commands that judge local files.
+        execute: replaces the process by kubectl, as :func:`svc.cli.compartments.passthrough.execute`; None for that.
     """
 
     console: Console
@@ -72,6 +73,7 @@ class Invocation:
     stdin: BinaryIO | None = None
     run_exchange: Callable[..., Any] | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    execute: Callable[[str, list[str], dict[str, str]], NoReturn] | None = None
 
 
 def _store_given(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
@@ -132,6 +134,15 @@ class SvcCommand(PflagCommand):
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Add the shared flags to the command's own."""
         return [*self.params, HELP_FLAG, *GLOBAL_FLAGS]
+
+
+class UnparsedCommand(SvcCommand):
+    """A command that takes every word as it is, flags included."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.params["words"] = tuple(args)
+        ctx.args = []
+        return []
 
 
 class SvcGroup(PflagGroup):

@@ -1,5 +1,5 @@
 """
-The entry point of the command line, and the only place that decides how it exits.
+The command line behind :mod:`svc.cli.entry`, and the only place that decides how it exits.
 
 Owns the mapping from an outcome to an exit status and lines on standard error.
 """

@@ -13,40 +13,26 @@ from typing import Any, Final
 import click
 
 from svc import __version__
+from svc.cli.commands import COMMANDS
 from svc.cli.errors import UsageRefused
 from svc.cli.flags import Arguments, bool_flag
 from svc.cli.globals import Invocation, SvcCommand, SvcGroup, global_options
 from svc.cli.helptext import render_help
 
-#: Name of a command: module and attribute, its line in the help of the root, whether it is shown there.
-COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {
-    "broker": ("svc.cli.broker:command", "manage the users of svc-broker", True),
-    "completion": ("svc.cli.completion:command", "print a shell completion script", True),
-    "context": ("svc.cli.compartments.context:command", "list, select, create and delete contexts", True),
-    "curl": (
-        "svc.cli.curl.command:command",
-        "send one HTTP request and verify who answered and the signed receipt",
-        True,
-    ),
-    "files": ("svc.cli.files:command", "print where the files for other programs are", True),
-    "help": ("svc.cli.root:help_command", "help about any command", True),
-    "identity": ("svc.cli.compartments.identity:command", "print the compartment, the user and the groups", True),
-    "license": ("svc.cli.license.command:command", "look at licenses and install them", True),
-    "mqtt": ("svc.cli.mqtt.command:command", "look at the MQTT messages that a proxy stores", True),
-    "receipts": ("svc.cli.receipts.command:command", "list, show and export the records of a notary", True),
-    "status": ("svc.cli.status.command:command", "show the proxies, brokers and authorities that run here", True),
-    "policy": ("svc.cli.policy.command:command", "check policy files and explain their decisions", True),
-    "verify": ("svc.cli.verify:command", "verify saved evidence offline", True),
-    "version": ("svc.cli.root:version_command", "print the version", True),
-    "__complete": ("svc.cli.completion:complete_command", "answer a shell's question", False),
-}
 _HELP: Final = """
 svc gives every workload a verifiable, quantum-safe identity and gives every request a receipt.
+
+Every other command is one of kubectl, which runs with the context that is in effect (svc context).
 """
 
 
 class RootGroup(SvcGroup):
     """The command ``svc`` itself."""
+
+    unknown_flag_hints = dict.fromkeys(
+        ("-n", "--namespace", "--context", "--kubeconfig"),
+        "flags of kubectl stand behind its command: svc get pods -n NAMESPACE",
+    )
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands that the help shows."""
@@ -55,6 +41,15 @@ class RootGroup(SvcGroup):
     def short_text(self, name: str) -> str:
         """The help line of a command, which is not imported for it."""
         return COMMANDS[name][1]
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str, click.Command, list[str]]:
+        """Find the command that the words name; it may be one of kubectl."""
+        if args[0] not in COMMANDS:
+            from svc.cli.compartments.kubectlcommand import kubectl_command, passes
+
+            if passes(args[0], ctx.obj.environ):
+                return args[0], kubectl_command(args[0]), args[1:]
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import a command."""
@@ -86,6 +81,11 @@ def _run_version(ctx: click.Context, words: tuple[str, ...]) -> None:
 def _run_help(ctx: click.Context, words: tuple[str, ...]) -> None:
     global_options(ctx)
     found = ctx.find_root()
+    if words and words[0] not in COMMANDS:
+        from svc.cli.compartments.kubectlcommand import pass_on, passes
+
+        if passes(words[0], ctx.obj.environ):
+            pass_on(ctx, ["help", *words])
     for word in words:
         if not isinstance(found.command, SvcGroup):
             raise UsageRefused(f'{found.command_path} has no command "{word}"', "it takes no command below it")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NoReturn
 
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
@@ -416,12 +416,18 @@ class Ran:
     stderr: str
 
 
+def no_program(program: str, _words: list[str], _environ: dict[str, str]) -> NoReturn:
+    """No program can be started."""
+    raise FileNotFoundError(2, "No such file or directory", program)
+
+
 def run_svc(
     *words: str,
     environ: Mapping[str, str] | None = None,
     context: MemoryContext | None = None,
     stdin: bytes | None = None,
     now: datetime = NOW,
+    execute: Callable[[str, list[str], dict[str, str]], NoReturn] = no_program,
 ) -> Ran:
     """Run the command line in memory; without octets for it, standard input is closed."""
     stdout, stderr = io.BytesIO(), io.BytesIO()
@@ -432,6 +438,7 @@ def run_svc(
         None if stdin is None else io.BytesIO(stdin),
         None if context is None else context.run,
         lambda: now,
+        execute,
     )
     status = main(list(words), invocation=invocation)
     return Ran(status, stdout.getvalue(), stderr.getvalue().decode())

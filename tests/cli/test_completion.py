@@ -14,7 +14,8 @@ from tests.cli.doubles import run_svc
 
 def offered(*words: str) -> tuple[list[str], int]:
     """The values and the directive that ``__complete`` prints."""
-    *lines, directive = run_svc("__complete", *words).stdout.decode().splitlines()
+    ran = run_svc("__complete", *words, environ={"SVC_KUBECTL": "/nonexistent/kubectl"})
+    *lines, directive = ran.stdout.decode().splitlines()
     return [line.partition("\t")[0] for line in lines], int(directive.removeprefix(":"))
 
 

@@ -142,7 +142,7 @@ for each in [start(name) for name in names]:
 """
 _PROGRAMS = {
     "/opt/svc/.venv/bin/twistd": "-c 'import sys; from twisted.scripts.twistd import run; sys.exit(run())'",
-    "/opt/svc/.venv/bin/svc": "-m svc.cli.main",
+    "/opt/svc/.venv/bin/svc": "-m svc.cli.entry",
     "/opt/svc/.venv/bin/python3": "",
     "/usr/local/bin/python3": "",
     "/usr/local/sbin/systemctl": "/usr/local/lib/systemctl.py",

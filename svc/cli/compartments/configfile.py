@@ -17,7 +17,7 @@ from svc import naming
 from svc.cli.errors import CliError, CommandFailed
 from svc.compartments.config import Config, at_home
 from svc.compartments.document import changed, read_config
-from svc.folders import make_folder
+from svc.folders import is_absent, make_folder
 from svc.settings import ConfigInvalid, read_text
 from svc.workload.files import write_atomically
 
@@ -68,7 +68,7 @@ class ConfigFile:
             ) from error
 
     def _text(self) -> str:
-        return read_text(Path(self.path)) if os.path.lexists(self.path) else ""
+        return "" if is_absent(self.path) else read_text(Path(self.path))
 
     def _parsed(self, text: str) -> tuple[Config, list[str]]:
         try:

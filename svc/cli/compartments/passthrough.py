@@ -1,0 +1,91 @@
+"""
+Commands of kubectl that go through unchanged: with the context that is in effect, and the process becomes kubectl.
+
+Imported by the entry point before anything else: neither click nor Twisted is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import NoReturn
+
+from svc import naming
+from svc.cli.compartments.compiled import load
+from svc.compartments.config import at_home, kubeconfig_of, resolve
+from svc.compartments.errors import CompartmentError
+from svc.compartments.verbs import is_local, mutates, with_context
+
+#: Replaces the process by a program: its name, its words with the name in front, its environment.
+Execute = Callable[[str, list[str], dict[str, str]], NoReturn]
+
+
+def execute(program: str, words: list[str], environ: dict[str, str]) -> NoReturn:
+    """
+    Replace the process by a program.
+
+    Raises:
+        OSError: the program cannot be started.
+    """
+    # The interpreter ignores both, and a program would inherit that: kubectl could not end with its reader.
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(ignored, signal.SIG_DFL)
+    os.execvpe(program, words, environ)  # noqa: S606 - the program that the user names
+
+
+def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, warn: Callable[[str], None]) -> NoReturn:
+    """
+    Become kubectl.
+
+    Args:
+        words: of kubectl; the first one is a command.
+        warn: gets the line that says, once, that there is no configuration.
+
+    Raises:
+        CommandFailed, ConfigUnreadable, CompartmentError: the configuration is not valid, or no context is in effect.
+        OSError: kubectl cannot be started.
+    """
+    arguments, variables = prepared(words, environ)
+    program = environ.get(naming.ENV_KUBECTL) or "kubectl"
+    if arguments is None:
+        arguments = list(words)
+        if mutates(words) and _first_time(environ):
+            file = naming.DEFAULT_CONTEXTS
+            warn(f"there is no {file}: kubectl runs as it is, in no compartment; svc context create makes one")
+    execute(program, [program, *arguments], variables)
+
+
+def prepared(words: Sequence[str], environ: Mapping[str, str]) -> tuple[list[str] | None, dict[str, str]]:
+    """
+    Add what is in effect to a command line.
+
+    Returns:
+        The words, None where there is no configuration, and the environment.
+
+    Raises:
+        CommandFailed, ConfigUnreadable, CompartmentError: as :func:`run`.
+    """
+    variables = dict(environ)
+    config = load(environ)
+    if config is None:
+        return None, variables
+    if kubeconfig := kubeconfig_of(config, environ):
+        variables["KUBECONFIG"] = kubeconfig
+    if is_local(words):
+        return list(words), variables
+    if config.audit.enabled:
+        raise CompartmentError("audit_log_absent", path=config.path)
+    return with_context(words, resolve(config, environ)), variables
+
+
+def _first_time(environ: Mapping[str, str]) -> bool:
+    """Whether it is the first time; always where that cannot be kept."""
+    folder = os.path.dirname(at_home(naming.DEFAULT_CONTEXTS, environ))
+    try:
+        if not os.path.isdir(folder):
+            os.mkdir(folder, 0o700)
+        os.close(os.open(os.path.join(folder, "without-contexts"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    except OSError as error:
+        return not (isinstance(error, FileExistsError) and os.path.isdir(folder))
+    return True

@@ -1,0 +1,341 @@
+"""Commands of kubectl that are passed on, with a program in place of kubectl."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from typing import Final, NoReturn
+
+from svc.cli.commands import COMMANDS
+from svc.cli.compartments.compiled import SUFFIX
+from svc.compartments.verbs import VERBS
+from tests.cli.compartments_kit import CONFIG, HomeCase
+from tests.cli.doubles import run_svc
+
+#: What a command that is passed on must not wait for.
+_SLOW: Final = ("click", "cryptography", "kubernetes", "pydantic", "ruamel", "shutil", "subprocess", "twisted", "zope")
+#: Prints its words, the kubeconfig and the signals that it ignores.
+_KUBECTL: Final = """\
+#!/bin/sh
+printf '<%s>' "$@"
+echo " $KUBECONFIG"
+sed -n 's/^SigIgn:\\t//p' /proc/self/status
+exit 7
+"""
+_ADDED: Final = ["--context=prod", "--namespace=team-a"]
+_NOTICE: Final = (
+    "svc: there is no ~/.svc/config.yaml: kubectl runs as it is, in no compartment; svc context create makes one\n"
+)
+
+
+class PassedCase(HomeCase):
+    """Runs of ``svc`` in memory and as a process."""
+
+    def passed(self, *words: str, **environ: str) -> list[str]:
+        """The words of the program that a run in memory becomes."""
+        started: list[list[str]] = []
+
+        def execute(_program: str, arguments: list[str], variables: dict[str, str]) -> NoReturn:
+            started.append(arguments)
+            self.variables = variables
+            raise SystemExit(0)
+
+        self.assertRaises(SystemExit, run_svc, *words, environ={**self.environ, **environ}, execute=execute)
+        [arguments] = started
+        self.assertEqual(str(self.kubectl), arguments[0])
+        return arguments[1:]
+
+    def process(self, *words: str, options: tuple[str, ...] = (), **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run the entry point as a process."""
+        command = [sys.executable, *options, "-m", "svc.cli.entry", *words]
+        variables = {**self.environ, **environ}
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=120)
+
+
+class WordsTests(PassedCase):
+    """The words that kubectl gets."""
+
+    def test_context(self) -> None:
+        """Context, namespace and kubeconfig of the configuration; the environment wins over the latter."""
+        self.configure(f"{CONFIG}kubeconfig: ~/clusters\n")
+        self.assertEqual(["get", "pods", *_ADDED, "-o", "wide"], self.passed("get", "pods", "-o", "wide"))
+        self.assertEqual(f"{self.home}/clusters", self.variables["KUBECONFIG"])
+        self.passed("get", "pods", KUBECONFIG="/other")
+        self.assertEqual("/other", self.variables["KUBECONFIG"])
+
+    def test_flags_in_front(self) -> None:
+        """Global flags in front of a command are ours, those behind it are kubectl's, whatever their names."""
+        self.configure()
+        words = ("--log-format", "json", "-v=-2", "get", "-v", "9", "--debug", "--help", "--version")
+        self.assertEqual(["get", *_ADDED, "-v", "9", "--debug", "--help", "--version"], self.passed(*words))
+        ran = self.svc("--debug", "--log-devel=false", "get", "pods")
+        self.assertEqual(1, ran.status)
+        self.assertIn("--debug=true contradicts --log-devel=false", ran.stderr)
+
+    def test_local(self) -> None:
+        """What uses no cluster needs no context and gets none."""
+        self.configure("kubeconfig: /clusters\n")
+        for words in (("config", "view"), ("kustomize", "."), ("options",)):
+            self.assertEqual(list(words), self.passed(*words))
+            self.assertEqual("/clusters", self.variables["KUBECONFIG"])
+        self.assertEqual(["help", "get"], self.passed("help", "get"))
+
+    def test_plugins(self) -> None:
+        """Any word that is none of ours may be a plugin; one that is nearly ours only if there is that plugin."""
+        self.configure()
+        self.assertEqual(["neat", "get", *_ADDED, "-o", "x"], self.passed("neat", "get", "-o", "x"))
+        for name in ("licens", "licens-all"):
+            self.assertIn("did you mean license?", self.svc(name).stderr)
+            plugin = self.home / f"kubectl-{name.replace('-', '_')}"
+            plugin.write_text("#!/bin/sh\n")
+            plugin.chmod(0o755)
+            self.assertEqual([name, *_ADDED], self.passed(name, PATH=str(self.home)))
+
+    def test_debug(self) -> None:
+        """What is added is said, and what was typed is not: it may contain a password."""
+        self.configure()
+        for words, environ in (
+            (("--debug", "get", "--token=abc"), {}),
+            (("get", "--token=abc"), {"SVC_DEBUG": "true"}),
+        ):
+            ran = self.process(*words, **environ)
+            self.assertEqual(
+                f"svc: {self.kubectl} runs get with --context=prod --namespace=team-a\n"
+                "unexpected: get --context=prod --namespace=team-a --token=abc\n",
+                ran.stderr,
+            )
+
+
+class RefusedTests(PassedCase):
+    """What does not get as far as kubectl."""
+
+    def refused(self, reason: str, *words: str, **environ: str) -> str:
+        """Run as a process; two lines, and the reason."""
+        ran = self.process(*words, **environ)
+        self.assertEqual((1, ""), (ran.returncode, ran.stdout))
+        self.assertEqual(2, len(ran.stderr.splitlines()), ran.stderr)
+        self.assertIn(reason, ran.stderr.splitlines()[0])
+        return ran.stderr
+
+    def test_no_kubectl(self) -> None:
+        """Without kubectl there is a line with a hint; a word that kubectl need not know is an unknown command."""
+        self.configure()
+        told = self.refused("(kubectl_missing)", "get", "pods", SVC_KUBECTL="/nonexistent/kubectl")
+        self.assertIn("install kubectl, or name another one: SVC_KUBECTL", told)
+        self.refused("(kubectl_missing)", "get", "pods", SVC_KUBECTL="", PATH=str(self.file.parent))
+        self.refused("(kubectl_missing)", "help", "get", SVC_KUBECTL="/nonexistent/kubectl")
+        self.refused('unknown command "neat"', "neat", SVC_KUBECTL="/nonexistent/kubectl")
+
+    def test_no_context(self) -> None:
+        """With a configuration nothing runs without a context."""
+        self.configure("contexts: {}\n")
+        self.refused("(context_unset)", "get", "pods")
+        self.configure("currentContext: gone\n")
+        self.refused("context not found: gone", "get", "pods")
+
+    def test_defects(self) -> None:
+        """A configuration with defects stops even reading commands."""
+        self.configure("currentContext: [x]\n")
+        ran = self.process("get", "pods")
+        self.assertIn("currentContext: a list: expected text (config_invalid)", ran.stderr)
+        self.file.unlink()
+        self.file.mkdir()
+        self.refused("(config_unreadable)", "config", "view")
+
+    def test_not_absent(self) -> None:
+        """A configuration that cannot be reached is not one that is absent."""
+        folder = self.file.parent
+        folder.symlink_to(folder)
+        self.refused("(config_unreadable)", "get", "pods")
+        folder.unlink()
+        folder.mkdir()
+        self.file.symlink_to(self.home / "gone")
+        self.refused("(config_unreadable)", "get", "pods")
+        self.file.unlink()
+        self.file.write_bytes(b"\xff")
+        self.refused("(config_unreadable)", "get", "pods")
+
+    def test_audit(self) -> None:
+        """Nothing runs unrecorded where it should be recorded."""
+        self.configure(f"{CONFIG}auditLog: {{enabled: true}}\n")
+        self.refused("(audit_log_absent)", "get", "pods")
+
+
+class ProcessTests(PassedCase):
+    """The process that becomes kubectl."""
+
+    def test_becomes_kubectl(self) -> None:
+        """The words arrive as they are, the exit status is kubectl's, and no signal is ignored."""
+        self.configure()
+        self.kubectl.write_text(_KUBECTL)
+        words = ("exec", "web", "-i", "--", "sh", "-c", "a 'b'  $c", "", "*")
+        ran = self.process(*words)
+        line, ignored = ran.stdout.splitlines()
+        self.assertEqual("<exec><web><--context=prod><--namespace=team-a><-i><--><sh><-c><a 'b'  $c><><*> ", line)
+        self.assertEqual((0, 7, ""), (int(ignored, 16), ran.returncode, ran.stderr))
+
+    def test_imports(self) -> None:
+        """No slow module is loaded, with and without a configuration."""
+        self.kubectl.write_text("#!/bin/sh\n")
+        for configured in (False, True):
+            if configured:
+                self.configure()
+            self.process("rollout", "status")
+            ran = self.process("rollout", "status", "deploy/web", options=("-X", "importtime"))
+            loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in ran.stderr.splitlines()}
+            self.assertIn("svc", loaded)
+            self.assertEqual(set(), loaded & set(_SLOW))
+            self.assertEqual(0, ran.returncode)
+
+    def test_every_known_command_is_quick(self) -> None:
+        """No command of kubectl is one of ours, but for those that both have."""
+        self.assertEqual(set(), VERBS & set(COMMANDS))
+
+
+class CompiledTests(PassedCase):
+    """The configuration as JSON beside the YAML."""
+
+    @property
+    def kept(self) -> str:
+        """The path of the file."""
+        return f"{self.file}{SUFFIX}"
+
+    def test_changes(self) -> None:
+        """Each change of the YAML counts at once, however it was made, and the file follows."""
+        for context, added in (("de-s-alpha", _ADDED), ("us-ts-bravo", ["--context=stage"]), ("de-s-alpha", _ADDED)):
+            self.configure(CONFIG.replace("currentContext: de-s-alpha", f"currentContext: {context}"))
+            for _again in range(2):
+                self.assertEqual(["get", *added], self.passed("get"))
+            with open(self.kept) as file:
+                self.assertEqual(self.file.read_text(), json.load(file)["source"])
+        self.assertEqual(0o600, stat.S_IMODE(os.stat(self.kept).st_mode))
+
+    def test_same_value(self) -> None:
+        """All keys are the same by the file as by the YAML."""
+        self.configure(
+            f"{CONFIG}defaultUserGroups: [a, b]\nkubeconfig: k\nrequireExplicitContextSwitch: true\n"
+            "auditLog: {enabled: true, path: /x, level: debug}\n"
+        )
+        from svc.cli.compartments.compiled import load
+
+        first = load(self.environ)
+        self.assertTrue(os.path.exists(self.kept))
+        self.assertEqual(first, load(self.environ))
+        assert first is not None
+        self.assertEqual(("a", "b"), first.default_groups)
+
+    def test_used(self) -> None:
+        """The file is what is read: a value that it alone has shows."""
+        self.configure()
+        self.passed("get")
+        with open(self.kept) as file:
+            text = file.read()
+        with open(self.kept, "w") as file:
+            file.write(text.replace('"prod"', '"other"'))
+        self.assertEqual(["get", "--context=other", "--namespace=team-a"], self.passed("get"))
+
+    def test_damaged(self) -> None:
+        """A file that is damaged, or of another version, is made anew."""
+        self.configure()
+        self.passed("get")
+        with open(self.kept) as file:
+            good = file.read()
+        document = json.loads(good)
+        for text in (
+            "",
+            "{",
+            "[]",
+            "\udcff",
+            json.dumps({**document, "version": "0"}),
+            json.dumps({**document, "config": {}}),
+            json.dumps({**document, "config": {**document["config"], "contexts": {"x": {}}}}),
+            json.dumps({**document, "config": {**document["config"], "more": 1}}),
+        ):
+            with open(self.kept, "w", errors="surrogateescape") as file:
+                file.write(text)
+            self.assertEqual(["get", *_ADDED], self.passed("get"), text)
+            with open(self.kept) as file:
+                self.assertEqual(good, file.read())
+
+    def test_not_kept(self) -> None:
+        """Where the file cannot be made, the YAML is read each time."""
+        self.configure()
+        os.mkdir(self.kept)
+        for _again in range(2):
+            self.assertEqual(["get", *_ADDED], self.passed("get"))
+
+
+class PlainTests(PassedCase):
+    """Without a configuration."""
+
+    def test_once(self) -> None:
+        """The first command that may change something brings a line, no other one does; all are plain."""
+        told = [self.process(*words.split()).stderr for words in ("get pods", "create ns x", "delete ns x", "get ns")]
+        self.assertEqual(
+            ["unexpected: get pods\n", f"{_NOTICE}unexpected: create ns x\n"]
+            + ["unexpected: delete ns x\n", "unexpected: get ns\n"],
+            told,
+        )
+
+    def test_silenced(self) -> None:
+        """SVC_NO_WARNINGS silences the line, and a folder that cannot be made repeats it."""
+        (self.home / ".svc").write_text("")
+        self.assertEqual("unexpected: create ns\n", self.process("create", "ns", SVC_NO_WARNINGS="1").stderr)
+        for _again in range(2):
+            self.assertEqual(f"{_NOTICE}unexpected: create ns\n", self.process("create", "ns").stderr)
+
+
+class CompletionTests(PassedCase):
+    """Completion by asking kubectl."""
+
+    def offered(self, *words: str) -> tuple[list[str], int]:
+        """What is printed, with the directive."""
+        *lines, directive = self.svc("__complete", *words).stdout.decode().splitlines()
+        return lines, int(directive.removeprefix(":"))
+
+    def answer(self, text: str) -> None:
+        """Let kubectl print its words into a file, and an answer."""
+        self.kubectl.write_text(f"#!/bin/sh\nprintf '<%s>' \"$@\" > '{self.home}/asked'\nprintf '{text}'\n")
+
+    def asked(self) -> str:
+        """The words that kubectl got."""
+        return (self.home / "asked").read_text()
+
+    def test_commands(self) -> None:
+        """Commands of kubectl are offered beside ours, which win."""
+        self.answer("config\\tModify\\ncordon\\tMark\\ncompletion\\tnot ours\\n:4\\n")
+        found, directive = self.offered("co")
+        self.assertEqual(4, directive)
+        self.assertEqual(["completion", "config", "context", "cordon"], [each.partition("\t")[0] for each in found])
+        self.assertIn("completion\tprint a shell completion script", found)
+        self.assertEqual("<__complete><co>", self.asked())
+
+    def test_behind_a_command(self) -> None:
+        """kubectl gets the words behind global flags, with the context; its files directive counts."""
+        self.configure()
+        self.answer("web-1\\nweb-2\\tx\\nother\\n:4\\n")
+        self.assertEqual((["web-1", "web-2\tx"], 4), self.offered("-v", "1", "--debug", "get", "pods", "-n", "x", "we"))
+        self.assertEqual("<__complete><get><pods><--context=prod><--namespace=team-a><-n><x><we>", self.asked())
+        for directive, files in ((0, 0), (2, 0), (8, 0), (6, 4), (1, 4)):
+            self.answer(f":{directive}\\n")
+            self.assertEqual(([], files), self.offered("apply", "-f", ""))
+
+    def test_not_ours(self) -> None:
+        """Words of our own commands are not kubectl's."""
+        self.answer("web\\n:4\\n")
+        for words in (("curl", "x", ""), ("context", "use", ""), ("-v", ""), ("--",)):
+            self.offered(*words)
+            self.assertFalse((self.home / "asked").exists(), words)
+
+    def test_no_answer(self) -> None:
+        """No kubectl, one that fails, one that prints nothing, and a bad configuration offer nothing."""
+        for script in ("exit 1", "echo x; exit 1", "true"):
+            self.kubectl.write_text(f"#!/bin/sh\n{script}\n")
+            self.assertEqual(([], 4), self.offered("get", ""))
+        self.configure("x: [\n")
+        self.assertEqual(([], 4), self.offered("get", ""))
+        self.kubectl.unlink()
+        self.assertEqual(([], 4), self.offered("get", ""))
