@@ -111,7 +111,8 @@ class ContextsSettings(CompartmentSettings):
     kubeconfig: Word | None = None
     """The kubeconfig, or several separated by colons; `KUBECONFIG` wins, and without both it is `~/.kube/config`."""
     requireExplicitContextSwitch: bool = False
-    """Whether `SVC_COUNTRY`, `SVC_SENSITIVITY` and `SVC_COMPARTMENT` must agree with the current context."""
+    """Whether variables must agree with the current context, and what changes something needs a context that was
+    selected in the same session."""
     auditLog: AuditLogSettings = Field(default_factory=AuditLogSettings)
     """The record of commands."""
 

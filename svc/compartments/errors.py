@@ -34,6 +34,10 @@ class CompartmentError(SvcError):
             "nothing runs unrecorded: unset it, or use a version that has the audit log",
         ),
         "compartment_variable_invalid": Reason('{variable} is set to "{value}"', "expected: {expected}"),
+        "context_not_switched": Reason(
+            "{name} is the current context, and was not selected in this session",
+            "requireExplicitContextSwitch is set in {path}: svc context use {name} first, then what changes something",
+        ),
         "context_switch_required": Reason(
             "{variable} asks for {wanted}, and the current context {name} is {current}",
             "requireExplicitContextSwitch is set in {path}: switch by svc context use, or unset the variable",

@@ -164,6 +164,51 @@ class RefusedTests(PassedCase):
         self.refused("(audit_log_absent)", "get", "pods")
 
 
+class SessionTests(PassedCase):
+    """``requireExplicitContextSwitch``: what changes something needs a context that was selected in this session."""
+
+    def in_session(self, script: str) -> list[str]:
+        """Run commands of a shell in a session of their own; returns the lines of both outputs."""
+        command = f'svc() {{ "{sys.executable}" -m svc.cli.entry "$@" 2>&1; }}\n{script}\n:'
+        ran = subprocess.run(
+            ["sh", "-c", command],
+            env=self.environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=True,
+            start_new_session=True,
+            timeout=120,
+        )
+        return ran.stdout.splitlines()
+
+    def test_session(self) -> None:
+        """Reading needs nothing; changing needs the switch, which holds for the session and the context."""
+        self.configure(f"{CONFIG}requireExplicitContextSwitch: true\n")
+        self.kubectl.write_text('#!/bin/sh\necho "ran $*"\n')
+        refused = "svc: de-s-alpha is the current context, and was not selected in this session (context_not_switched)"
+        changed = "ran create --context=prod --namespace=team-a"
+        lines = self.in_session("svc get; svc create; svc context use de-s-alpha; svc create")
+        self.assertEqual(["ran get --context=prod --namespace=team-a", refused], lines[:2])
+        self.assertEqual(['Switched to context "de-s-alpha".', changed], lines[3:])
+        [first] = os.listdir(self.file.parent / "sessions")
+        self.assertEqual(refused, self.in_session("svc create")[0])
+        lines = self.in_session("svc context use us-ts-bravo; svc context use de-s-alpha; svc create")
+        self.assertEqual(changed, lines[2])
+        # The first session has ended.
+        self.assertNotIn(first, os.listdir(self.file.parent / "sessions"))
+        apart = "import os, sys; os.setsid(); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+        elsewhere = f'"{sys.executable}" -c "{apart}" -m svc.cli.entry context use us-ts-bravo'
+        lines = self.in_session(f"svc context use de-s-alpha; {elsewhere}; svc create")
+        self.assertIn("us-ts-bravo is the current context, and was not selected in this session", lines[2])
+
+    def test_not_required(self) -> None:
+        """Without the key no session is kept."""
+        self.configure()
+        self.svc("context", "use", "de-s-alpha")
+        self.assertFalse((self.file.parent / "sessions").exists())
+
+
 class ProcessTests(PassedCase):
     """The process that becomes kubectl."""
 
@@ -336,6 +381,8 @@ class CompletionTests(PassedCase):
             self.kubectl.write_text(f"#!/bin/sh\n{script}\n")
             self.assertEqual(([], 4), self.offered("get", ""))
         self.configure("x: [\n")
+        self.assertEqual(([], 4), self.offered("get", ""))
+        self.configure("contexts: {}\n")
         self.assertEqual(([], 4), self.offered("get", ""))
         self.kubectl.unlink()
         self.assertEqual(([], 4), self.offered("get", ""))

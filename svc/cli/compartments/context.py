@@ -56,11 +56,14 @@ def _run_current(ctx: click.Context, **_shared: object) -> None:
 def _run_use(ctx: click.Context, words: tuple[str, ...], **_shared: object) -> None:
     name = words[0]
 
+    from svc.cli.compartments.session import select
     from svc.compartments.config import VARIABLES
 
     def use(config: Config, document: Any) -> None:
         config.context(name)
         document["currentContext"] = name
+        if config.explicit_switch:
+            select(name, ctx.obj.environ)
 
     _file(ctx).change(use)
     ctx.obj.console.write_text(f'Switched to context "{printable(name)}".\n')

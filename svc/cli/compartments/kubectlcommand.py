@@ -10,6 +10,7 @@ from typing import NoReturn
 import click
 
 from svc.cli.commands import COMMANDS
+from svc.cli.compartments.compiled import load
 from svc.cli.compartments.kubectl import KubectlMissing, ask
 from svc.cli.compartments.passthrough import execute, prepared, run
 from svc.cli.errors import CommandFailed
@@ -83,8 +84,8 @@ def ask_completion(done: Sequence[str], typed: str, environ: Mapping[str, str]) 
         As :func:`svc.cli.completion.candidates`; nothing where kubectl is missing or refuses.
     """
     try:
-        arguments, variables = prepared(done, environ) if done else (None, dict(environ))
-        lines = ask(["__complete", *(list(done) if arguments is None else arguments), typed], variables).splitlines()
+        arguments, variables = prepared(done, environ, load(environ)) if done else ([], dict(environ))
+        lines = ask(["__complete", *arguments, typed], variables).splitlines()
     except (SvcError, CommandFailed):
         return [], _NO_FILES
     directive = lines.pop().removeprefix(":") if lines else ""

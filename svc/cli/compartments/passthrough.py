@@ -13,7 +13,8 @@ from typing import NoReturn
 
 from svc import naming
 from svc.cli.compartments.compiled import load
-from svc.compartments.config import at_home, kubeconfig_of, resolve
+from svc.cli.compartments.session import selected
+from svc.compartments.config import Config, at_home, kubeconfig_of, resolve
 from svc.compartments.errors import CompartmentError
 from svc.compartments.verbs import is_local, mutates, with_context
 
@@ -46,37 +47,43 @@ def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, warn
         CommandFailed, ConfigUnreadable, CompartmentError: the configuration is not valid, or no context is in effect.
         OSError: kubectl cannot be started.
     """
-    arguments, variables = prepared(words, environ)
-    program = environ.get(naming.ENV_KUBECTL) or "kubectl"
-    if arguments is None:
-        arguments = list(words)
+    config = load(environ)
+    arguments, variables = prepared(words, environ, config)
+    if config is None:
         if mutates(words) and _first_time(environ):
             file = naming.DEFAULT_CONTEXTS
             warn(f"there is no {file}: kubectl runs as it is, in no compartment; svc context create makes one")
+    elif not is_local(words):
+        _check(config, words, environ)
+    program = environ.get(naming.ENV_KUBECTL) or "kubectl"
     execute(program, [program, *arguments], variables)
 
 
-def prepared(words: Sequence[str], environ: Mapping[str, str]) -> tuple[list[str] | None, dict[str, str]]:
+def prepared(
+    words: Sequence[str], environ: Mapping[str, str], config: Config | None
+) -> tuple[list[str], dict[str, str]]:
     """
     Add what is in effect to a command line.
 
     Returns:
-        The words, None where there is no configuration, and the environment.
+        The words and the environment.
 
     Raises:
-        CommandFailed, ConfigUnreadable, CompartmentError: as :func:`run`.
+        CompartmentError: no context is in effect.
     """
     variables = dict(environ)
-    config = load(environ)
     if config is None:
-        return None, variables
+        return list(words), variables
     if kubeconfig := kubeconfig_of(config, environ):
         variables["KUBECONFIG"] = kubeconfig
-    if is_local(words):
-        return list(words), variables
+    return list(words) if is_local(words) else with_context(words, resolve(config, environ)), variables
+
+
+def _check(config: Config, words: Sequence[str], environ: Mapping[str, str]) -> None:
     if config.audit.enabled:
         raise CompartmentError("audit_log_absent", path=config.path)
-    return with_context(words, resolve(config, environ)), variables
+    if config.explicit_switch and config.current and mutates(words) and selected(environ) != config.current:
+        raise CompartmentError("context_not_switched", name=config.current, path=config.path)
 
 
 def _first_time(environ: Mapping[str, str]) -> bool:
