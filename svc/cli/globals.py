@@ -66,6 +66,7 @@ class Invocation:
         run_exchange: replaces :func:`svc.cli.curl.network.run_on_network` in tests of ``svc curl``.
         now: the clock of commands that judge local files.
         execute: replaces the process by kubectl, as :func:`svc.cli.compartments.passthrough.execute`; None for that.
+        refused: how that has failed already.
     """
 
     console: Console
@@ -74,6 +75,7 @@ class Invocation:
     run_exchange: Callable[..., Any] | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
     execute: Callable[[str, list[str], dict[str, str]], NoReturn] | None = None
+    refused: BaseException | None = None
 
 
 def _store_given(ctx: click.Context, param: click.Parameter, value: Any) -> Any:

@@ -29,17 +29,19 @@ def main(
     environ: Mapping[str, str] | None = None,
     *,
     invocation: Invocation | None = None,
+    refused: BaseException | None = None,
 ) -> int:
     """
     Run one command with the words after ``svc``; what is not given is taken from the process.
 
     Args:
         invocation: made by a test, in place of the streams and the environment.
+        refused: how the command of kubectl that the words are has failed already.
 
     Returns:
         The exit status: 0 for success, 1 for any error, other values only where ``svc curl`` was asked for them.
     """
-    invocation = invocation or _process_invocation(stdout, stderr, environ)
+    invocation = invocation or _process_invocation(stdout, stderr, environ, refused)
     console = invocation.console
     words = list(sys.argv[1:] if argv is None else argv)
     console.json = json_wanted(words)
@@ -55,7 +57,10 @@ def main(
 
 
 def _process_invocation(
-    stdout: BinaryIO | None, stderr: BinaryIO | None, environ: Mapping[str, str] | None
+    stdout: BinaryIO | None,
+    stderr: BinaryIO | None,
+    environ: Mapping[str, str] | None,
+    refused: BaseException | None,
 ) -> Invocation:
     environ = os.environ if environ is None else environ
     process_stdout, process_stderr = standard_streams()
@@ -63,7 +68,7 @@ def _process_invocation(
     if not sys.warnoptions:
         # Warnings of libraries about certificates are not meant for the user of a command.
         warnings.simplefilter("ignore")
-    return Invocation(console, environ, None if sys.stdin is None else sys.stdin.buffer)
+    return Invocation(console, environ, None if sys.stdin is None else sys.stdin.buffer, refused=refused)
 
 
 def _run(words: list[str], invocation: Invocation, contexts: list[click.Context]) -> int:

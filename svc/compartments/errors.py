@@ -34,6 +34,18 @@ class CompartmentError(SvcError):
             "nothing runs unrecorded: unset it, or use a version that has the audit log",
         ),
         "compartment_variable_invalid": Reason('{variable} is set to "{value}"', "expected: {expected}"),
+        "flag_value_invalid": Reason('--{flag} is given as "{value}"', "expected: {expected}"),
+        "filter_contradiction": Reason(
+            "--current-compartment contradicts --exclude-current-compartment",
+            "give one of them; --compartment NAME goes with each",
+        ),
+        "filter_unusable": Reason(
+            "objects that --{flag} names cannot be filtered by their compartment", "name kinds, or kinds and names"
+        ),
+        "flag_unknown": Reason(
+            "svc {verb} does not know the flag {flag}, and cannot say what the command is aimed at",
+            "kubectl {verb} --help shows the flags; one that is new needs a newer version of svc",
+        ),
         "context_not_switched": Reason(
             "{name} is the current context, and was not selected in this session",
             "requireExplicitContextSwitch is set in {path}: svc context use {name} first, then what changes something",

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -62,3 +64,27 @@ class HomeCase(SynchronousTestCase):
     def svc(self, *words: str, **environ: str) -> Ran:
         """Run a command."""
         return run_svc(*words, environ={**self.environ, **environ})
+
+
+class PassedCase(HomeCase):
+    """Runs of ``svc`` in memory and as a process."""
+
+    def passed(self, *words: str, **environ: str) -> list[str]:
+        """The words of the program that a run in memory becomes."""
+        started: list[list[str]] = []
+
+        def execute(_program: str, arguments: list[str], variables: dict[str, str]) -> NoReturn:
+            started.append(arguments)
+            self.variables = variables
+            raise SystemExit(0)
+
+        self.assertRaises(SystemExit, run_svc, *words, environ={**self.environ, **environ}, execute=execute)
+        [arguments] = started
+        self.assertEqual(str(self.kubectl), arguments[0])
+        return arguments[1:]
+
+    def process(self, *words: str, options: tuple[str, ...] = (), **environ: str) -> subprocess.CompletedProcess[str]:
+        """Run the entry point as a process."""
+        command = [sys.executable, *options, "-m", "svc.cli.entry", *words]
+        variables = {**self.environ, **environ}
+        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=120)

@@ -7,13 +7,12 @@ import os
 import stat
 import subprocess
 import sys
-from typing import Final, NoReturn
+from typing import Final
 
 from svc.cli.commands import COMMANDS
 from svc.cli.compartments.compiled import SUFFIX
 from svc.compartments.verbs import VERBS
-from tests.cli.compartments_kit import CONFIG, HomeCase
-from tests.cli.doubles import run_svc
+from tests.cli.compartments_kit import CONFIG, PassedCase
 
 #: What a command that is passed on must not wait for.
 _SLOW: Final = ("click", "cryptography", "kubernetes", "pydantic", "ruamel", "shutil", "subprocess", "twisted", "zope")
@@ -31,47 +30,23 @@ _NOTICE: Final = (
 )
 
 
-class PassedCase(HomeCase):
-    """Runs of ``svc`` in memory and as a process."""
-
-    def passed(self, *words: str, **environ: str) -> list[str]:
-        """The words of the program that a run in memory becomes."""
-        started: list[list[str]] = []
-
-        def execute(_program: str, arguments: list[str], variables: dict[str, str]) -> NoReturn:
-            started.append(arguments)
-            self.variables = variables
-            raise SystemExit(0)
-
-        self.assertRaises(SystemExit, run_svc, *words, environ={**self.environ, **environ}, execute=execute)
-        [arguments] = started
-        self.assertEqual(str(self.kubectl), arguments[0])
-        return arguments[1:]
-
-    def process(self, *words: str, options: tuple[str, ...] = (), **environ: str) -> subprocess.CompletedProcess[str]:
-        """Run the entry point as a process."""
-        command = [sys.executable, *options, "-m", "svc.cli.entry", *words]
-        variables = {**self.environ, **environ}
-        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=120)
-
-
 class WordsTests(PassedCase):
     """The words that kubectl gets."""
 
     def test_context(self) -> None:
         """Context, namespace and kubeconfig of the configuration; the environment wins over the latter."""
         self.configure(f"{CONFIG}kubeconfig: ~/clusters\n")
-        self.assertEqual(["get", "pods", *_ADDED, "-o", "wide"], self.passed("get", "pods", "-o", "wide"))
+        self.assertEqual(["top", "pods", *_ADDED, "-o", "wide"], self.passed("top", "pods", "-o", "wide"))
         self.assertEqual(f"{self.home}/clusters", self.variables["KUBECONFIG"])
-        self.passed("get", "pods", KUBECONFIG="/other")
+        self.passed("top", "pods", KUBECONFIG="/other")
         self.assertEqual("/other", self.variables["KUBECONFIG"])
 
     def test_flags_in_front(self) -> None:
         """Global flags in front of a command are ours, those behind it are kubectl's, whatever their names."""
         self.configure()
-        words = ("--log-format", "json", "-v=-2", "get", "-v", "9", "--debug", "--help", "--version")
-        self.assertEqual(["get", *_ADDED, "-v", "9", "--debug", "--help", "--version"], self.passed(*words))
-        ran = self.svc("--debug", "--log-devel=false", "get", "pods")
+        words = ("--log-format", "json", "-v=-2", "top", "-v", "9", "--debug", "--help", "--version")
+        self.assertEqual(["top", *_ADDED, "-v", "9", "--debug", "--help", "--version"], self.passed(*words))
+        ran = self.svc("--debug", "--log-devel=false", "top", "pods")
         self.assertEqual(1, ran.status)
         self.assertIn("--debug=true contradicts --log-devel=false", ran.stderr)
 
@@ -86,7 +61,7 @@ class WordsTests(PassedCase):
     def test_plugins(self) -> None:
         """Any word that is none of ours may be a plugin; one that is nearly ours only if there is that plugin."""
         self.configure()
-        self.assertEqual(["neat", "get", *_ADDED, "-o", "x"], self.passed("neat", "get", "-o", "x"))
+        self.assertEqual(["neat", "top", *_ADDED, "-o", "x"], self.passed("neat", "top", "-o", "x"))
         for name in ("licens", "licens-all"):
             self.assertIn("did you mean license?", self.svc(name).stderr)
             plugin = self.home / f"kubectl-{name.replace('-', '_')}"
@@ -98,13 +73,13 @@ class WordsTests(PassedCase):
         """What is added is said, and what was typed is not: it may contain a password."""
         self.configure()
         for words, environ in (
-            (("--debug", "get", "--token=abc"), {}),
-            (("get", "--token=abc"), {"SVC_DEBUG": "true"}),
+            (("--debug", "top", "--token=abc"), {}),
+            (("top", "--token=abc"), {"SVC_DEBUG": "true"}),
         ):
             ran = self.process(*words, **environ)
             self.assertEqual(
-                f"svc: {self.kubectl} runs get with --context=prod --namespace=team-a\n"
-                "unexpected: get --context=prod --namespace=team-a --token=abc\n",
+                f"svc: {self.kubectl} runs top with --context=prod --namespace=team-a\n"
+                "unexpected: top --context=prod --namespace=team-a --token=abc\n",
                 ran.stderr,
             )
 
@@ -188,8 +163,8 @@ class SessionTests(PassedCase):
         self.kubectl.write_text('#!/bin/sh\necho "ran $*"\n')
         refused = "svc: de-s-alpha is the current context, and was not selected in this session (context_not_switched)"
         changed = "ran create --context=prod --namespace=team-a"
-        lines = self.in_session("svc get; svc create; svc context use de-s-alpha; svc create")
-        self.assertEqual(["ran get --context=prod --namespace=team-a", refused], lines[:2])
+        lines = self.in_session("svc top; svc create; svc context use de-s-alpha; svc create")
+        self.assertEqual(["ran top --context=prod --namespace=team-a", refused], lines[:2])
         self.assertEqual(['Switched to context "de-s-alpha".', changed], lines[3:])
         [first] = os.listdir(self.file.parent / "sessions")
         self.assertEqual(refused, self.in_session("svc create")[0])
@@ -229,11 +204,15 @@ class ProcessTests(PassedCase):
             if configured:
                 self.configure()
             self.process("rollout", "status")
-            ran = self.process("rollout", "status", "deploy/web", options=("-X", "importtime"))
-            loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in ran.stderr.splitlines()}
-            self.assertIn("svc", loaded)
-            self.assertEqual(set(), loaded & set(_SLOW))
-            self.assertEqual(0, ran.returncode)
+            for words in (
+                ("rollout", "status", "deploy/web"),
+                ("get", "pods", "--current-compartment")[: 2 + configured],
+            ):
+                ran = self.process(*words, options=("-X", "importtime"))
+                loaded = {line.rpartition("|")[2].strip().partition(".")[0] for line in ran.stderr.splitlines()}
+                self.assertIn("svc", loaded)
+                self.assertEqual(set(), loaded & set(_SLOW))
+                self.assertEqual(0, ran.returncode)
 
     def test_every_known_command_is_quick(self) -> None:
         """No command of kubectl is one of ours, but for those that both have."""
@@ -253,7 +232,7 @@ class CompiledTests(PassedCase):
         for context, added in (("de-s-alpha", _ADDED), ("us-ts-bravo", ["--context=stage"]), ("de-s-alpha", _ADDED)):
             self.configure(CONFIG.replace("currentContext: de-s-alpha", f"currentContext: {context}"))
             for _again in range(2):
-                self.assertEqual(["get", *added], self.passed("get"))
+                self.assertEqual(["top", *added], self.passed("top"))
             with open(self.kept) as file:
                 self.assertEqual(self.file.read_text(), json.load(file)["source"])
         self.assertEqual(0o600, stat.S_IMODE(os.stat(self.kept).st_mode))
@@ -275,17 +254,17 @@ class CompiledTests(PassedCase):
     def test_used(self) -> None:
         """The file is what is read: a value that it alone has shows."""
         self.configure()
-        self.passed("get")
+        self.passed("top")
         with open(self.kept) as file:
             text = file.read()
         with open(self.kept, "w") as file:
             file.write(text.replace('"prod"', '"other"'))
-        self.assertEqual(["get", "--context=other", "--namespace=team-a"], self.passed("get"))
+        self.assertEqual(["top", "--context=other", "--namespace=team-a"], self.passed("top"))
 
     def test_damaged(self) -> None:
         """A file that is damaged, or of another version, is made anew."""
         self.configure()
-        self.passed("get")
+        self.passed("top")
         with open(self.kept) as file:
             good = file.read()
         document = json.loads(good)
@@ -301,7 +280,7 @@ class CompiledTests(PassedCase):
         ):
             with open(self.kept, "w", errors="surrogateescape") as file:
                 file.write(text)
-            self.assertEqual(["get", *_ADDED], self.passed("get"), text)
+            self.assertEqual(["top", *_ADDED], self.passed("top"), text)
             with open(self.kept) as file:
                 self.assertEqual(good, file.read())
 
@@ -310,7 +289,7 @@ class CompiledTests(PassedCase):
         self.configure()
         os.mkdir(self.kept)
         for _again in range(2):
-            self.assertEqual(["get", *_ADDED], self.passed("get"))
+            self.assertEqual(["top", *_ADDED], self.passed("top"))
 
 
 class PlainTests(PassedCase):
@@ -367,6 +346,16 @@ class CompletionTests(PassedCase):
         for directive, files in ((0, 0), (2, 0), (8, 0), (6, 4), (1, 4)):
             self.answer(f":{directive}\\n")
             self.assertEqual(([], files), self.offered("apply", "-f", ""))
+
+    def test_our_flags(self) -> None:
+        """Flags of ours are offered with a configuration; kubectl is asked without them."""
+        self.answer("x\\n--context\\n--cluster\\n:4\\n")
+        words = ("get", "--compartment", "x", "--current-compartment", "--c")
+        self.assertEqual((["--context", "--cluster"], 4), self.offered("get", "--c"))
+        self.configure()
+        offered = ["--context", "--cluster", "--compartment\tof svc", "--current-compartment\tof svc"]
+        self.assertEqual((offered, 4), self.offered(*words))
+        self.assertEqual("<__complete><get><--context=prod><--namespace=team-a><--c>", self.asked())
 
     def test_not_ours(self) -> None:
         """Words of our own commands are not kubectl's."""

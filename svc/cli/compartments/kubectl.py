@@ -48,19 +48,32 @@ def ask(words: list[str], environ: Mapping[str, str]) -> str:
     """
     command = " ".join(words)
     try:
-        ran = subprocess.run(
-            [program(environ), *words],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT,
-            check=False,
-        )
-    except OSError as error:
-        raise KubectlMissing.of(error, environ) from error
+        ran = output(words, environ, timeout=_TIMEOUT)
     except subprocess.TimeoutExpired as error:
         raise KubectlFailed(command=command, detail=f"it has not ended within {_TIMEOUT} s") from error
     if ran.returncode != 0:
         lines = ran.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit status {ran.returncode}"]
         raise KubectlFailed(command=command, detail=lines[-1].removeprefix("error: "))
     return ran.stdout.decode("utf-8", "replace").strip()
+
+
+def output(
+    words: list[str], environ: Mapping[str, str], data: bytes = b"", timeout: float | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """
+    Run kubectl, whatever its exit status.
+
+    Args:
+        data: standard input.
+        timeout: seconds; None for as long as it takes.
+
+    Raises:
+        KubectlMissing: it cannot be started.
+        subprocess.TimeoutExpired: it takes too long.
+    """
+    try:
+        return subprocess.run(
+            [program(environ), *words], env=environ, input=data, capture_output=True, timeout=timeout, check=False
+        )
+    except OSError as error:
+        raise KubectlMissing.of(error, environ) from error

@@ -15,6 +15,7 @@ from svc.cli.compartments.kubectl import KubectlMissing, ask
 from svc.cli.compartments.passthrough import execute, prepared, run
 from svc.cli.errors import CommandFailed
 from svc.cli.globals import Invocation, SvcGroup, UnparsedCommand, global_options
+from svc.compartments.argv import ours, without_ours
 from svc.compartments.verbs import VERBS
 from svc.errors import SvcError
 
@@ -55,7 +56,9 @@ def pass_on(ctx: click.Context, words: list[str]) -> NoReturn:
         (invocation.execute or execute)(program, arguments, environ)
 
     try:
-        run(words, invocation.environ, announced, invocation.console.warn)
+        if invocation.refused is not None:
+            raise invocation.refused
+        run(words, invocation.environ, announced, lambda: invocation.console)
     except OSError as error:
         root = ctx.find_root().command
         name = words[1] if words[0] == "help" else words[0]
@@ -84,11 +87,15 @@ def ask_completion(done: Sequence[str], typed: str, environ: Mapping[str, str]) 
         As :func:`svc.cli.completion.candidates`; nothing where kubectl is missing or refuses.
     """
     try:
-        arguments, variables = prepared(done, environ, load(environ)) if done else ([], dict(environ))
+        config = load(environ)
+        words = without_ours(done) if done and config else done
+        arguments, variables = prepared(words, environ, config) if done else ([], dict(environ))
         lines = ask(["__complete", *arguments, typed], variables).splitlines()
     except (SvcError, CommandFailed):
         return [], _NO_FILES
     directive = lines.pop().removeprefix(":") if lines else ""
     found = [(value, text) for value, _tab, text in (line.partition("\t") for line in lines)]
+    if done and config and typed.startswith("-"):
+        found += [(f"--{name}", "of svc") for name in sorted(ours(done[0]))]
     files = directive.isdecimal() and not int(directive) & (_NO_FILES | 1)
     return [each for each in found if each[0].startswith(typed)], _FILES if files else _NO_FILES

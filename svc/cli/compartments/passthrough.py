@@ -1,5 +1,5 @@
 """
-Commands of kubectl that go through unchanged: with the context that is in effect, and the process becomes kubectl.
+Commands of kubectl: with the context that is in effect the process becomes kubectl, some after svc had its part.
 
 Imported by the entry point before anything else: neither click nor Twisted is loaded.
 """
@@ -9,17 +9,26 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from svc import naming
+from svc.cli.compartments.command import Command
 from svc.cli.compartments.compiled import load
 from svc.cli.compartments.session import selected
 from svc.compartments.config import Config, at_home, kubeconfig_of, resolve
 from svc.compartments.errors import CompartmentError
 from svc.compartments.verbs import is_local, mutates, with_context
 
+if TYPE_CHECKING:
+    from svc.cli.output import Console
+
 #: Replaces the process by a program: its name, its words with the name in front, its environment.
 Execute = Callable[[str, list[str], dict[str, str]], NoReturn]
+
+
+#: Modules of the commands of kubectl that svc has a part in, by the command: each has a function ``run``.
+_OURS: Final = {"get": "svc.cli.compartments.listing"}
 
 
 def execute(program: str, words: list[str], environ: dict[str, str]) -> NoReturn:
@@ -35,28 +44,38 @@ def execute(program: str, words: list[str], environ: dict[str, str]) -> NoReturn
     os.execvpe(program, words, environ)  # noqa: S606 - the program that the user names
 
 
-def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, warn: Callable[[str], None]) -> NoReturn:
+def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, console: Callable[[], Console]) -> NoReturn:
     """
     Become kubectl.
 
     Args:
         words: of kubectl; the first one is a command.
-        warn: gets the line that says, once, that there is no configuration.
+        console: for what has to be said; made only for that.
 
     Raises:
-        CommandFailed, ConfigUnreadable, CompartmentError: the configuration is not valid, or no context is in effect.
+        CommandFailed, ConfigUnreadable, CompartmentError: the configuration is not valid, no context is in effect, or
+            the command is refused.
         OSError: kubectl cannot be started.
     """
     config = load(environ)
     arguments, variables = prepared(words, environ, config)
     if config is None:
         if mutates(words) and _first_time(environ):
-            file = naming.DEFAULT_CONTEXTS
-            warn(f"there is no {file}: kubectl runs as it is, in no compartment; svc context create makes one")
+            console().warn(
+                f"there is no {naming.DEFAULT_CONTEXTS}: kubectl runs as it is, in no compartment; "
+                "svc context create makes one"
+            )
     elif not is_local(words):
         _check(config, words, environ)
     program = environ.get(naming.ENV_KUBECTL) or "kubectl"
-    execute(program, [program, *arguments], variables)
+
+    def become(words: list[str]) -> NoReturn:
+        execute(program, [program, *words], variables)
+
+    if config is not None and (module := _OURS.get(words[0])):
+        active = resolve(config, environ)
+        import_module(module).run(Command(words, active, variables, console, become))
+    become(arguments)
 
 
 def prepared(

@@ -1,0 +1,37 @@
+"""A command of kubectl that svc has a part in, as the modules of these commands get it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from svc.compartments.config import Active
+from svc.compartments.verbs import with_context
+
+if TYPE_CHECKING:
+    from svc.cli.output import Console
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """
+    A command.
+
+    Args:
+        words: as they were typed, the command first.
+        active: what is in effect.
+        environ: for kubectl.
+        console: makes the streams, for what has to be said.
+        replace: replaces the process by kubectl with these words.
+    """
+
+    words: Sequence[str]
+    active: Active
+    environ: Mapping[str, str]
+    console: Callable[[], Console]
+    replace: Callable[[list[str]], NoReturn]
+
+    def become(self, words: Sequence[str]) -> NoReturn:
+        """Replace the process by kubectl, in the context that is in effect."""
+        self.replace(with_context(words, self.active))
