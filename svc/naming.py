@@ -49,6 +49,10 @@ LABEL_COMPARTMENT: Final = f"{DOMAIN}/compartment"
 ANNOTATION_LEVEL: Final = f"mls.{DOMAIN}/level"
 ANNOTATION_COMPARTMENT: Final = f"mls.{DOMAIN}/compartment"
 
+#: Who has this permission may cross compartments: a verb on a resource of the domain that no object has.
+VERB_OVERRIDE: Final = "override"
+RESOURCE_COMPARTMENTS: Final = "compartments"
+
 # Groups of users who work in a compartment.
 GROUP_COUNTRY: Final = "svc:country:"
 GROUP_SENSITIVITY: Final = "svc:sensitivity:"

@@ -46,6 +46,18 @@ class CompartmentError(SvcError):
             "svc {verb} does not know the flag {flag}, and cannot say what the command is aimed at",
             "kubectl {verb} --help shows the flags; one that is new needs a newer version of svc",
         ),
+        "pod_foreign": Reason(
+            "{title} is in compartment {label}, current compartment is {current}",
+            "svc context use selects another one; --force needs the permission to {permission}",
+        ),
+        "override_denied": Reason(
+            "{title} is in compartment {label}, current compartment is {current}, and --force is not permitted",
+            "an administrator has to grant the permission to {permission}",
+        ),
+        "pod_missing": Reason("{title} has no pod in which a command can run", "svc get pods shows those there are"),
+        "target_unclear": Reason(
+            "svc {verb} cannot say in which pod the command would run: {detail}", "name one pod, or a workload of pods"
+        ),
         "context_not_switched": Reason(
             "{name} is the current context, and was not selected in this session",
             "requireExplicitContextSwitch is set in {path}: svc context use {name} first, then what changes something",

@@ -28,14 +28,19 @@ class WrappedCase(PassedCase):
 
     def answer(self, *objects: Any) -> None:
         """Let kubectl show objects when it is asked for some, and print its words otherwise."""
-        document = objects[0] if len(objects) == 1 else {"kind": "List", "items": list(objects)}
-        (self.home / "objects").write_text(json.dumps(document))
+        self.keep("objects", *objects)
         self.kubectl.write_text(
             "#!/bin/sh\n"
             f"cd '{self.home}'\n"
-            'case "$*" in *--output=json*) echo "$KUBERC $*" >> asked; cat objects ;;\n'
+            'case "$*" in *--output=json*) echo "$KUBERC $*" >> asked\n'
+            'case "$*" in *--selector=*) cat selected ;; *) cat objects ;; esac ;;\n'
             '*) echo "ran $*" ;; esac\n'
         )
+
+    def keep(self, name: str, *objects: Any) -> None:
+        """Write objects as kubectl prints them; those of the name ``selected`` are for questions with a selector."""
+        document = objects[0] if len(objects) == 1 else {"kind": "List", "items": list(objects)}
+        (self.home / name).write_text(json.dumps(document))
 
     def asked(self) -> list[str]:
         """The words of each question."""
@@ -84,3 +89,160 @@ class GetTests(WrappedCase):
         ran = self.process("--debug", "get", "pods", "a", "b", "--token=abc", "--current-compartment")
         self.assertNotIn("abc", ran.stderr)
         self.assertIn("abc", ran.stdout)
+
+
+class ExecTests(WrappedCase):
+    """``svc exec``."""
+
+    def review(self, answer: str) -> None:
+        """Let kubectl answer a review of access; its words and its input are kept."""
+        text = self.kubectl.read_text()
+        asked = 'case "$*" in "create --context=prod "*) echo "$*" >> asked; cat >> asked'
+        self.kubectl.write_text(text.replace("case", f"{asked}; echo '{answer}'; exit ;; esac\ncase", 1))
+
+    def refused(self, reason: str, *words: str) -> str:
+        """Run as a process that is refused; returns what it says."""
+        ran = self.process(*words)
+        self.assertEqual((1, ""), (ran.returncode, ran.stdout), ran.stderr)
+        self.assertIn(f"({reason})", ran.stderr)
+        return ran.stderr
+
+    def test_own(self) -> None:
+        """The command runs in the very pod that was looked at; everything else stays."""
+        for label in ("DE-S-ALPHA", ""):
+            self.answer(pod("web", label))
+            for name in ("web", "pod/web"):
+                words = ("exec", "-itc", "app", name, "-n", "x", "--force", "--", "sh", "-c", "--force")
+                self.assertEqual(
+                    ["exec", "web", *_ADDED, "-itc", "app", "--namespace=team-a", "--", "sh", "-c", "--force"],
+                    self.passed(*words),
+                )
+        question = "off get --context=prod --namespace=team-a --namespace=x --output=json -- "
+        self.assertEqual([f"{question}{name}" for name in ("pods web", "pod/web")] * 2, self.asked())
+
+    def test_foreign(self) -> None:
+        """A pod of another compartment is refused; the message names both compartments."""
+        self.answer(pod("web", "US-TS-BRAVO"))
+        for more in ((), ("--force=false",), ("--force", "--force=0"), ("--help=false",)):
+            told = self.refused("pod_foreign", "exec", "web", *more, "--", "sh", "--force")
+            self.assertEqual(
+                'svc: pod "web" is in compartment US-TS-BRAVO, current compartment is DE-S-ALPHA (pod_foreign)',
+                told.splitlines()[0],
+            )
+
+    def test_force(self) -> None:
+        """With the permission, which the API server is asked for, the command runs after a warning."""
+        self.answer(pod("web", "US-TS-BRAVO"))
+        self.review('{"status": {"allowed": true}}')
+        ran = self.process("exec", "--force", "--as", "x", "web", "--", "sh")
+        self.assertEqual("ran exec web --context=prod --namespace=team-a --as x --namespace=team-a -- sh\n", ran.stdout)
+        self.assertEqual(
+            'svc: pod "web" is in compartment US-TS-BRAVO, current compartment is DE-S-ALPHA, and --force is given\n',
+            ran.stderr,
+        )
+        _get, create, review = self.asked()
+        self.assertEqual(
+            "create --context=prod --namespace=team-a "
+            "--raw=/apis/authorization.k8s.io/v1/selfsubjectaccessreviews --filename=- --as=x",
+            create,
+        )
+        attributes = {"group": "svc.internal", "resource": "compartments", "verb": "override"}
+        self.assertEqual({"resourceAttributes": attributes}, json.loads(review)["spec"])
+
+    def test_not_permitted(self) -> None:
+        """Anything but a clear yes is no."""
+        self.answer(pod("web", "US-TS-BRAVO"))
+        self.review("{}")
+        for answer, reason in (
+            ({"status": {"allowed": False}}, "override_denied"),
+            ({"status": {"allowed": "true"}}, "override_denied"),
+            ({"status": {}}, "kubectl_failed"),
+            ([], "kubectl_failed"),
+        ):
+            self.answer(pod("web", "US-TS-BRAVO"))
+            self.review(json.dumps(answer))
+            self.refused(reason, "exec", "web", "--force", "--", "sh")
+
+    def test_workload(self) -> None:
+        """A command in a workload runs in a pod that was looked at."""
+        spec = {"selector": {"matchLabels": {"app": "web"}}}
+        workload = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "b"}}
+        self.answer({**workload, "spec": spec})
+        ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        self.keep("selected", pod("one", "US-TS-BRAVO"), pod("two", "DE-S-ALPHA", status=ready))
+        words = self.passed("exec", "deploy/web", "--", "sh")
+        self.assertEqual(["exec", "two", *_ADDED, "--namespace=team-a", "--", "sh"], words)
+        self.assertIn("--namespace=b --selector=app=web --output=json -- pods", self.asked()[1])
+        self.keep("selected", pod("one", "US-TS-BRAVO", status=ready), pod("two", "DE-S-ALPHA"))
+        self.refused("pod_foreign", "exec", "deploy/web", "--", "sh")
+        self.keep("selected")
+        self.refused("pod_missing", "exec", "deploy/web", "--", "sh")
+        self.answer({**workload, "kind": "Service", "spec": {}})
+        self.refused("pod_missing", "exec", "svc/web", "--", "sh")
+
+    def test_file(self) -> None:
+        """A file names the pod as well, but not on standard input, which is for the command."""
+        self.answer(pod("web"))
+        words = self.passed("exec", "-itf", "x.yaml", "--", "sh")
+        self.assertEqual(["exec", "web", *_ADDED, "--stdin", "--tty", "--namespace=team-a", "--", "sh"], words)
+        self.assertIn("--filename=x.yaml --output=json --", self.asked()[0])
+        self.refused("target_unclear", "exec", "-f", "-", "--", "sh")
+        self.answer(pod("a"), pod("b"))
+        self.refused("target_unclear", "exec", "-f", "x", "--", "sh")
+
+    def test_unclear(self) -> None:
+        """What kubectl will refuse or print itself goes through; what is not known does not."""
+        self.answer(pod("web"))
+        for words in (("exec",), ("exec", "--", "web", "sh"), ("exec", "--help", "web", "--", "sh")):
+            self.assertEqual(set(words), set(self.passed(*words)) - set(_ADDED))
+        self.assertFalse((self.home / "asked").exists())
+        self.assertIn("--new", self.refused("flag_unknown", "exec", "--new", "web", "--", "sh"))
+
+    def test_failed(self) -> None:
+        """Where the pod cannot be fetched, what kubectl says is all there is, once, with its status."""
+        self.kubectl.write_text("#!/bin/sh\necho no such pod >&2\necho more >&2\nexit 3\n")
+        ran = self.process("exec", "web", "--", "sh")
+        self.assertEqual((3, "", "no such pod\nmore\n"), (ran.returncode, ran.stdout, ran.stderr))
+        ran = self.process("exec", "web", "--", "sh", SVC_KUBECTL="/nonexistent")
+        self.assertIn("(kubectl_missing)", ran.stderr)
+
+
+class WarningTests(WrappedCase):
+    """``svc logs``, ``cp`` and ``port-forward``."""
+
+    def test_warned(self) -> None:
+        """A pod of another compartment brings a warning, and the words stay as they are."""
+        for line, asked in (
+            ("logs -f web -c app", ["-- pods web"]),
+            ("logs pod/web", ["-- pod/web"]),
+            ("logs -l app=web", ["--selector=app=web --output=json -- pods"]),
+            ("port-forward web 80", ["-- pods web"]),
+            ("cp web:/x here", ["-- pods web"]),
+            ("cp here other/web:/x", ["--namespace=other --output=json -- pods web"]),
+        ):
+            self.answer(pod("web", "US-TS-BRAVO"))
+            self.keep("selected", pod("web", "US-TS-BRAVO"))
+            (self.home / "asked").unlink(missing_ok=True)
+            ran = self.process(*line.split())
+            self.assertEqual(
+                'svc: pod "web" is in compartment US-TS-BRAVO, current compartment is DE-S-ALPHA\n', ran.stderr, line
+            )
+            self.assertEqual(set(line.split()) | {"ran", *_ADDED}, set(ran.stdout.split()))
+            self.assertEqual(len(asked), len(self.asked()))
+            for wanted, question in zip(asked, self.asked(), strict=True):
+                self.assertTrue(question.endswith(wanted), question)
+
+    def test_silent(self) -> None:
+        """Own pods and none bring no warning; nor does what names no pod."""
+        self.answer()
+        self.keep("selected", pod("a", "DE-S-ALPHA"), pod("b"))
+        for line in ("logs -l a=b", "logs", "logs --help", "cp a b", "port-forward"):
+            self.assertEqual("", self.process(*line.split()).stderr)
+        self.assertEqual(1, len(self.asked()))
+
+    def test_unknown(self) -> None:
+        """A flag that is not known is no reason to stop."""
+        self.answer(pod("web", "US-TS-BRAVO"))
+        ran = self.process("logs", "web", "--new", "x")
+        self.assertEqual("svc: --new is not known, and no compartment is compared\n", ran.stderr)
+        self.assertIn("ran logs web", ran.stdout)

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from typing import Final
 
+from svc import naming
 from svc.cli.compartments.command import Command
 from svc.cli.compartments.kubectl import KubectlFailed, output
 from svc.compartments.targets import Target
 from svc.compartments.verbs import with_context
+
+_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 def fetch(command: Command, arguments: Sequence[str], flags: Sequence[str], data: bytes = b"") -> list[Target]:
@@ -23,17 +27,46 @@ def fetch(command: Command, arguments: Sequence[str], flags: Sequence[str], data
         KubectlMissing: it cannot be started.
         KubectlFailed: it printed something else than objects.
     """
-    # Preferences of the user for get are not meant for this.
+    printed = _printed(command, ["get", *flags, "--output=json", "--", *arguments], data)
+    if not printed.strip():
+        return []
+    try:
+        found = json.loads(printed)
+        return [Target.of(each) for each in found.get("items", [found])]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise KubectlFailed(command="get", detail="it printed no objects") from error
+
+
+def may_override(command: Command, flags: Sequence[str]) -> bool:
+    """
+    Ask the API server whether the user may cross compartments, in all namespaces.
+
+    Raises:
+        KubectlMissing, KubectlFailed: as :func:`fetch`, which also says what happens where kubectl fails.
+    """
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {
+            "resourceAttributes": {
+                "group": naming.DOMAIN,
+                "resource": naming.RESOURCE_COMPARTMENTS,
+                "verb": naming.VERB_OVERRIDE,
+            }
+        },
+    }
+    words = ["create", f"--raw={_REVIEWS}", "--filename=-", *flags]
+    try:
+        return json.loads(_printed(command, words, json.dumps(review).encode()))["status"]["allowed"] is True
+    except (ValueError, KeyError, TypeError) as error:
+        raise KubectlFailed(command="create", detail="it printed no review") from error
+
+
+def _printed(command: Command, words: list[str], data: bytes) -> bytes:
+    # Preferences of the user are not meant for this.
     environ = {**command.environ, "KUBERC": "off"}
-    words = ["get", *flags, "--output=json", "--", *arguments]
     ran = output(with_context(words, command.active), environ, data)
     if ran.returncode != 0:
         command.console().write_stderr(ran.stderr.decode("utf-8", "replace").rstrip("\n"))
         sys.exit(ran.returncode)
-    if not ran.stdout.strip():
-        return []
-    try:
-        found = json.loads(ran.stdout)
-        return [Target.of(each) for each in found.get("items", [found])]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise KubectlFailed(command="get", detail="it printed no objects") from error
+    return ran.stdout

@@ -27,8 +27,14 @@ if TYPE_CHECKING:
 Execute = Callable[[str, list[str], dict[str, str]], NoReturn]
 
 
-#: Modules of the commands of kubectl that svc has a part in, by the command: each has a function ``run``.
-_OURS: Final = {"get": "svc.cli.compartments.listing"}
+#: Commands of kubectl that svc has a part in: module and function, which gets a :class:`Command`.
+_OURS: Final = {
+    "cp": ("svc.cli.compartments.pods", "run_with_warning"),
+    "exec": ("svc.cli.compartments.pods", "run_exec"),
+    "get": ("svc.cli.compartments.listing", "run"),
+    "logs": ("svc.cli.compartments.pods", "run_with_warning"),
+    "port-forward": ("svc.cli.compartments.pods", "run_with_warning"),
+}
 
 
 def execute(program: str, words: list[str], environ: dict[str, str]) -> NoReturn:
@@ -72,9 +78,9 @@ def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, cons
     def become(words: list[str]) -> NoReturn:
         execute(program, [program, *words], variables)
 
-    if config is not None and (module := _OURS.get(words[0])):
-        active = resolve(config, environ)
-        import_module(module).run(Command(words, active, variables, console, become))
+    if config is not None and words[0] in _OURS:
+        module, function = _OURS[words[0]]
+        getattr(import_module(module), function)(Command(words, resolve(config, environ), variables, console, become))
     become(arguments)
 
 
