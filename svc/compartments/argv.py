@@ -124,6 +124,10 @@ class CommandLine:
                 raise CompartmentError("flag_value_invalid", flag=name, value=value, expected="true or false")
         return bool(found) and (found[-1] is None or found[-1] in _TRUE)
 
+    def reads_input(self) -> bool:
+        """Whether standard input is one of the files."""
+        return any("-" in each.split(",") for each in self.values("filename"))
+
     def connection(self) -> list[str]:
         """The flags that say which cluster is asked, and as whom, each as one word."""
         names = _table(_CONNECTION).names

@@ -56,8 +56,13 @@ class CompartmentError(SvcError):
         ),
         "pod_missing": Reason("{title} has no pod in which a command can run", "svc get pods shows those there are"),
         "target_unclear": Reason(
-            "svc {verb} cannot say in which pod the command would run: {detail}", "name one pod, or a workload of pods"
+            "svc {verb} cannot say what the command is aimed at: {detail}", "name objects, for exec a single one"
         ),
+        "delete_unconfirmed": Reason(
+            "{others} of {total} objects are in other compartments, and there is no terminal to ask at",
+            "--force deletes them without a question; nothing was deleted",
+        ),
+        "delete_declined": Reason("nothing was deleted", "y deletes; --force does without a question"),
         "context_not_switched": Reason(
             "{name} is the current context, and was not selected in this session",
             "requireExplicitContextSwitch is set in {path}: svc context use {name} first, then what changes something",

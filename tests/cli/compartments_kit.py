@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -83,8 +85,41 @@ class PassedCase(HomeCase):
         self.assertEqual(str(self.kubectl), arguments[0])
         return arguments[1:]
 
-    def process(self, *words: str, options: tuple[str, ...] = (), **environ: str) -> subprocess.CompletedProcess[str]:
+    def process(
+        self, *words: str, options: tuple[str, ...] = (), data: bytes = b"", **environ: str
+    ) -> subprocess.CompletedProcess[str]:
         """Run the entry point as a process."""
         command = [sys.executable, *options, "-m", "svc.cli.entry", *words]
         variables = {**self.environ, **environ}
-        return subprocess.run(command, env=variables, capture_output=True, text=True, check=False, timeout=120)
+        ran = subprocess.run(command, env=variables, capture_output=True, input=data, check=False, timeout=120)
+        return subprocess.CompletedProcess(command, ran.returncode, ran.stdout.decode(), ran.stderr.decode())
+
+    def on_terminal(
+        self, *words: str, typed: str = "", output: bool = False, **environ: str
+    ) -> subprocess.CompletedProcess[str]:
+        """
+        Run the entry point with a terminal as standard input.
+
+        Args:
+            typed: what is typed there.
+            output: whether the terminal is standard output as well.
+        """
+        ours, theirs = pty.openpty()
+        with open(ours, "r+b", buffering=0) as terminal, open(theirs, "r+b", buffering=0) as standard:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "svc.cli.entry", *words],
+                env={**self.environ, "TERM": "xterm", **environ},
+                stdin=standard,
+                stdout=standard if output else subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            standard.close()
+            terminal.write(typed.encode())
+            shown = b""
+            # Reading fails once nobody has the other side any more.
+            with contextlib.suppress(OSError):
+                while output and (read := terminal.read(1 << 16)):
+                    shown += read
+            printed, said = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(words, process.returncode, printed or shown.decode(), said)

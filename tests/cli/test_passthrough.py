@@ -191,10 +191,10 @@ class ProcessTests(PassedCase):
         """The words arrive as they are, the exit status is kubectl's, and no signal is ignored."""
         self.configure()
         self.kubectl.write_text(_KUBECTL)
-        words = ("exec", "web", "-i", "--", "sh", "-c", "a 'b'  $c", "", "*")
+        words = ("debug", "web", "-i", "--", "sh", "-c", "a 'b'  $c", "", "*")
         ran = self.process(*words)
         line, ignored = ran.stdout.splitlines()
-        self.assertEqual("<exec><web><--context=prod><--namespace=team-a><-i><--><sh><-c><a 'b'  $c><><*> ", line)
+        self.assertEqual("<debug><web><--context=prod><--namespace=team-a><-i><--><sh><-c><a 'b'  $c><><*> ", line)
         self.assertEqual((0, 7, ""), (int(ignored, 16), ran.returncode, ran.stderr))
 
     def test_imports(self) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from typing import Any
 
+from svc.cli.compartments.deletion import MAX_INPUT
 from tests.cli.compartments_kit import PassedCase
 
 _COLUMN = "--label-columns=svc.internal/compartment"
@@ -246,3 +248,154 @@ class WarningTests(WrappedCase):
         ran = self.process("logs", "web", "--new", "x")
         self.assertEqual("svc: --new is not known, and no compartment is compared\n", ran.stderr)
         self.assertIn("ran logs web", ran.stdout)
+
+
+_COMPARED = 'pod "b" is in compartment US-TS-BRAVO, current compartment is DE-S-ALPHA'
+
+
+class DeleteTests(WrappedCase):
+    """``svc delete``."""
+
+    def setUp(self) -> None:
+        """Two objects, one of them of another compartment."""
+        super().setUp()
+        self.answer(pod("a", "DE-S-ALPHA"), pod("b", "US-TS-BRAVO"))
+        self.keep("selected", pod("a", "DE-S-ALPHA"), pod("b", "US-TS-BRAVO"))
+
+    def test_refused(self) -> None:
+        """Without a terminal objects of other compartments are refused, and named."""
+        for line, asked in (
+            ("pods a b", "--ignore-not-found --output=json -- pods a b"),
+            ("pod/a pod/b", "-- pod/a pod/b"),
+            ("pods -lapp=web -A", "--selector=app=web --all-namespaces --ignore-not-found --output=json -- pods"),
+            ("pods --all", "--namespace=team-a --ignore-not-found --output=json -- pods"),
+            ("pods --field-selector=a=b", "--field-selector=a=b --ignore-not-found --output=json -- pods"),
+            ("-Rf x --filename=y", "--recursive --filename=x --filename=y --ignore-not-found --output=json --"),
+            ("-k x --force=false", "--kustomize=x --ignore-not-found --output=json --"),
+        ):
+            ran = self.process("delete", *line.split())
+            self.assertEqual((1, ""), (ran.returncode, ran.stdout), line)
+            first, hint, *rest = ran.stderr.splitlines()
+            problem = "1 of 2 objects are in other compartments, and there is no terminal to ask at"
+            self.assertEqual(f"svc: {problem} (delete_unconfirmed)", first)
+            self.assertIn("--force", hint)
+            self.assertEqual([f"     {_COMPARED}"], rest)
+            self.assertTrue(self.asked()[-1].endswith(asked), self.asked()[-1])
+
+    def test_asked(self) -> None:
+        """On a terminal there is a question, once; anything but yes is no."""
+        question = f"svc: {_COMPARED}\ndelete 2 objects, 1 of them in other compartments? [y/N] "
+        for typed in ("y\n", "YES\n"):
+            ran = self.on_terminal("delete", "pods", "a", "b", typed=typed)
+            self.assertEqual("ran delete pods a b --context=prod --namespace=team-a\n", ran.stdout)
+            self.assertEqual((0, question), (ran.returncode, ran.stderr))
+        for typed in ("n\n", "\n", "\x04", "yn\n"):
+            ran = self.on_terminal("delete", "pods", "a", "b", typed=typed)
+            self.assertEqual((1, ""), (ran.returncode, ran.stdout))
+            self.assertTrue(
+                ran.stderr.startswith(f"{question}svc: nothing was deleted (delete_declined)\n"), ran.stderr
+            )
+
+    def test_interrupted(self) -> None:
+        """An interruption is reported in a line."""
+        self.kubectl.write_text("#!/bin/sh\nkill -INT $PPID\n")
+        ran = self.process("delete", "pods", "a", "b")
+        self.assertEqual((1, "svc: interrupted\n"), (ran.returncode, ran.stderr))
+
+    def test_own(self) -> None:
+        """Own objects and those of no compartment are deleted without a word."""
+        self.answer(pod("a", "DE-S-ALPHA"), pod("b"))
+        self.assertEqual(
+            ["delete", "pods", "a", "b", *_ADDED, "--now"], self.passed("delete", "pods", "a", "b", "--now")
+        )
+        (self.home / "objects").write_text("")
+        self.assertEqual(["delete", "pods", "gone", *_ADDED], self.passed("delete", "pods", "gone"))
+
+    def test_force(self) -> None:
+        """Our flag skips every look and is not kubectl's, which has another name."""
+        for line, wanted in (
+            ("--force --now", ["--now"]),
+            ("--force --kubectl-force --now=true", ["--now=true", "--force"]),
+            ("--force --kubectl-force=false", []),
+            ("--force=false --force", []),
+        ):
+            self.assertEqual(
+                ["delete", "pods", "b", *_ADDED, *wanted], self.passed("delete", "pods", "b", *line.split())
+            )
+        self.assertFalse((self.home / "asked").exists())
+        self.answer(pod("a"))
+        self.assertEqual(
+            ["delete", "pods", "a", *_ADDED, "--force"], self.passed("delete", "pods", "a", "--kubectl-force")
+        )
+
+    def test_dry_run(self) -> None:
+        """Where nothing is deleted, a warning is enough."""
+        for value in ("client", "server"):
+            ran = self.process("delete", "pods", "a", "b", f"--dry-run={value}")
+            self.assertEqual((0, f"svc: {_COMPARED}\n"), (ran.returncode, ran.stderr))
+        self.assertEqual(1, self.process("delete", "pods", "a", "b", "--dry-run=none").returncode)
+
+    def test_left_to_kubectl(self) -> None:
+        """What names nothing is kubectl's to refuse."""
+        for line in ("delete", "delete pods", "delete pods -A", "delete --help pods a b"):
+            self.assertEqual(set(line.split()), set(self.passed(*line.split())) - set(_ADDED))
+        self.assertFalse((self.home / "asked").exists())
+
+    def test_unclear(self) -> None:
+        """What cannot be looked at needs --force."""
+        for line, reason in (("--raw /x", "target_unclear"), ("pods a --new", "flag_unknown")):
+            self.assertIn(f"({reason})", self.process("delete", *line.split()).stderr)
+            self.assertEqual(0, self.process("delete", *line.split(), "--force").returncode)
+
+    def test_standard_input(self) -> None:
+        """Objects of standard input are looked at, and are standard input of kubectl again, up to a size."""
+        self.answer(pod("a", "DE-S-ALPHA"))
+        text = self.kubectl.read_text()
+        self.kubectl.write_text(text.replace("\n", "\nmd5sum | cut -c 1-32 >&2\n", 1))
+        for data, status in ((b"x" * MAX_INPUT, 0), (b"x" * (MAX_INPUT + 1), 1)):
+            ran = self.process("delete", "-f", "-", data=data)
+            self.assertEqual(status, ran.returncode, ran.stderr)
+            if status == 0:
+                self.assertEqual(hashlib.md5(data, usedforsecurity=False).hexdigest() + "\n", ran.stderr)
+            else:
+                self.assertIn("(target_unclear)", ran.stderr)
+        self.answer(pod("b", "US-TS-BRAVO"))
+        self.assertIn("(delete_unconfirmed)", self.process("delete", "-f", "-", data=b"x").stderr)
+
+
+class DescribeTests(WrappedCase):
+    """``svc describe``."""
+
+    def setUp(self) -> None:
+        """An answer with the label and the annotations."""
+        super().setUp()
+        self.text = (
+            "Labels:       app=web\n"
+            "              svc.internal/compartment=US-TS-BRAVO\n"
+            "Annotations:  mls.svc.internal/level: de:s\n"
+        )
+        (self.home / "text").write_text(self.text)
+        self.kubectl.write_text(f"#!/bin/sh\necho \"$*\" >&2\ncat '{self.home}/text'\nexit $STATUS\n")
+
+    def test_terminal(self) -> None:
+        """A terminal shows the compartment in bold, another one in yellow; the exit status is kubectl's."""
+        ran = self.on_terminal("describe", "pod", "web", output=True, STATUS="3")
+        wanted = self.text.replace(
+            "svc.internal/compartment=US-TS-BRAVO", "\x1b[1;33msvc.internal/compartment=US-TS-BRAVO\x1b[0m"
+        )
+        wanted = wanted.replace("mls.svc.internal/level: de:s", "\x1b[1mmls.svc.internal/level: de:s\x1b[0m")
+        self.assertEqual(wanted, ran.stdout.replace("\r\n", "\n"))
+        self.assertEqual((3, "describe pod web --context=prod --namespace=team-a\n"), (ran.returncode, ran.stderr))
+
+    def test_plain(self) -> None:
+        """Without a terminal, or where no colour is wanted, the text is kubectl's."""
+        ran = self.process("describe", "pod", "web", STATUS="3")
+        self.assertEqual((3, self.text), (ran.returncode, ran.stdout))
+        for variables in ({"NO_COLOR": "1"}, {"TERM": "dumb"}):
+            ran = self.on_terminal("describe", "pod", "web", output=True, STATUS="0", **variables)
+            self.assertEqual(self.text, ran.stdout.replace("\r\n", "\n"))
+
+    def test_no_kubectl(self) -> None:
+        """Without kubectl there is a line with a hint."""
+        ran = self.on_terminal("describe", "pod", "web", output=True, SVC_KUBECTL="/nonexistent")
+        self.assertIn("(kubectl_missing)", ran.stderr)

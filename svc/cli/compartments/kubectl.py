@@ -77,3 +77,16 @@ def output(
         )
     except OSError as error:
         raise KubectlMissing.of(error, environ) from error
+
+
+def started(words: list[str], environ: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """
+    Start kubectl with the own streams, but for its output.
+
+    Raises:
+        KubectlMissing: it cannot be started.
+    """
+    try:
+        return subprocess.Popen([program(environ), *words], env=environ, stdout=subprocess.PIPE)
+    except OSError as error:
+        raise KubectlMissing.of(error, environ) from error

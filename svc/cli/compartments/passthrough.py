@@ -30,6 +30,8 @@ Execute = Callable[[str, list[str], dict[str, str]], NoReturn]
 #: Commands of kubectl that svc has a part in: module and function, which gets a :class:`Command`.
 _OURS: Final = {
     "cp": ("svc.cli.compartments.pods", "run_with_warning"),
+    "delete": ("svc.cli.compartments.deletion", "run"),
+    "describe": ("svc.cli.compartments.description", "run"),
     "exec": ("svc.cli.compartments.pods", "run_exec"),
     "get": ("svc.cli.compartments.listing", "run"),
     "logs": ("svc.cli.compartments.pods", "run_with_warning"),

@@ -100,10 +100,9 @@ def _fetched(command: Command, line: CommandLine, name: str) -> list[Target]:
 
     if name:
         return fetch(command, [name] if "/" in name else ["pods", name], line.connection())
-    files = line.values("filename")
-    if "-" in files:
+    if line.reads_input():
         raise CompartmentError("target_unclear", verb=line.words[0], detail="standard input is for the command")
-    return fetch(command, [], [*line.connection(), *(f"--filename={each}" for each in files)])
+    return fetch(command, [], [*line.connection(), *(f"--filename={each}" for each in line.values("filename"))])
 
 
 def _only(found: list[Target]) -> list[Target]:
