@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from svc.naming import PORT_PROBES, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
-from svc.process.values import MatcherText, OptionalAddress, TrustDomainText
+from svc.process.values import MatcherText, OptionalAddress
 from svc.settings import ADDRESS_PATTERN, HostPort, Settings, text_format
 
 _QUANTITY: Final = r"^[0-9]{1,12}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
@@ -59,8 +59,6 @@ class InjectionSettings(Settings):
     """The image of the proxy."""
     imagePullPolicy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     """When nodes pull it."""
-    trustDomain: TrustDomainText
-    """The trust domain of the pods."""
     source: str = Field("", max_length=128)
     """The folder of the Workload API that is mounted, by its name in `csi.folders` of the [agent](agent.md); empty for
     its default."""

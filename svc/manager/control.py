@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
@@ -64,7 +64,9 @@ class Supervised(Generic[ControllerT]):
     def __init__(self, make: Callable[[Callable[[], object]], ControllerT], metrics: ManagerMetrics) -> None:
         self.controller = make(lambda: self._worker.changed())
         self._streak = FailureStreak()
-        self._worker = Worker(metrics.measured(self.controller.name, self._reconciled), self._failed)
+        name = self.controller.name
+        reconcile = metrics.measured(name, self._reconciled) if name in CONTROLLERS else self._reconciled
+        self._worker = Worker(reconcile, self._failed)
 
     async def run(self) -> None:
         """Work until cancelled, once its caches are complete."""
@@ -97,6 +99,7 @@ class Control:
         identity: of this replica.
         now: the time, aware.
         failed: receives failures of watches and of the election.
+        further: make further controllers.
     """
 
     log = Logger()
@@ -110,12 +113,16 @@ class Control:
         metrics: ManagerMetrics,
         now: Callable[[], datetime],
         failed: Callable[[SvcError], object],
+        further: Iterable[Callable[[Callable[[], object]], Controller]] = (),
     ) -> None:
         self._elector = Elector(client, namespace, MANAGER, identity, now, failed)
         events = EventRecorder(client, f"{DOMAIN}/{MANAGER}", identity, now, failed)
         licenses = Supervised(partial(LicenseController, client, cluster, pinned_keys(), events, now, failed), metrics)
         self.licenses = licenses.controller
-        self._controllers: tuple[Supervised[Controller], ...] = (licenses,)
+        self._controllers: tuple[Supervised[Controller], ...] = (
+            licenses,
+            *(Supervised(make, metrics) for make in further),
+        )
 
     async def run(self) -> None:
         """Run until cancelled."""

@@ -40,6 +40,8 @@ ELSEWHERE = {
     "svc.manager.license.changed": "integration/test_manager.py",
     "svc.manager.reconcile.failed": "integration/test_manager.py",
     "svc.manager.kubernetes.failed": "integration/test_manager.py",
+    "svc.manager.webhook.certificate": "integration/test_manager_webhook.py",
+    "svc.manager.injection.denied": "integration/test_manager_webhook.py",
     "svc.manager.metrics.denied": "integration/test_manager.py",
     "svc.agent.csi.registered": "integration/test_agent.py",
     "svc.agent.csi.failed": "integration/test_agent.py",
