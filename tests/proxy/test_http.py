@@ -236,6 +236,21 @@ class ForwardingTests(SynchronousTestCase):
         self.rig.respond(OK)
         self.assertEqual(self.wire.take(), OK)
 
+    def test_upgrade_with_a_body(self) -> None:
+        """A request with a body that asks for HTTP/2, as ``curl --http2 -d`` does, is forwarded without the upgrade."""
+        self.client.dataReceived(
+            b"POST /a HTTP/1.1\r\nHost: api\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+            b"HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\nContent-Length: 5\r\n\r\nhello" + GET
+        )
+        sent = self.rig.upstream()[1].take()
+        self.assertTrue(sent.startswith(b"POST /a HTTP/1.1\r\nHost: api\r\nContent-Length: 5\r\n"))
+        self.assertTrue(sent.endswith(b"\r\n\r\nhello"))
+        self.assertNotIn(b"pgrade", sent)
+        self.assertNotIn(b"HTTP2", sent)
+        self.rig.respond(OK)
+        self.rig.respond(OK)
+        self.assertEqual(self.wire.take(), OK + OK)
+
     def test_101_without_request_is_malformed(self) -> None:
         """A 101 response without an upgrade request is malformed."""
         self.client.dataReceived(GET)
