@@ -18,6 +18,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
+    IHalfCloseableProtocol,
     IListeningPort,
     IOpenSSLServerConnectionCreator,
     IReactorTime,
@@ -30,6 +31,7 @@ from twisted.web.http import HTTPChannel
 from twisted.web.http import Request as HttpRequest
 from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
+from zope.interface import implementer
 
 from svc.process.listening import ListenFailed
 from svc.settings import HostPort
@@ -45,6 +47,7 @@ PAGE_SECONDS: Final = 1.0
 _TOO_LARGE: Final = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
+@implementer(IHalfCloseableProtocol)
 class _Channel(HTTPChannel):
     """
     Answers one request at a time: a client that sends more before it has the answer gets that answer and is closed.
@@ -100,6 +103,16 @@ class _Channel(HTTPChannel):
         if self._early:
             self.persistent = False
         super().requestDone(request)
+
+    def readConnectionLost(self) -> None:
+        """The client sends no more: close behind the answer to what it has sent (RFC 9112 section 9.6)."""
+        if self._answering:
+            self._early = True
+        else:
+            self.loseConnection()
+
+    def writeConnectionLost(self) -> None:
+        """The connection is never closed in one direction from here."""
 
 
 class QuietSite(Site):
@@ -271,6 +284,7 @@ class PageRequest(Request):
             super().process()
 
 
+@implementer(IHalfCloseableProtocol)
 class _LimitedConnection(ProtocolWrapper):
     """A connection that is closed at the end of its lifetime, even while it is active."""
 
@@ -280,6 +294,16 @@ class _LimitedConnection(ProtocolWrapper):
     def connectionMade(self) -> None:
         super().connectionMade()
         self._end = self.factory.clock.callLater(self.factory.lifetime, self._over)
+
+    def readConnectionLost(self) -> None:
+        if IHalfCloseableProtocol.providedBy(self.wrappedProtocol):
+            IHalfCloseableProtocol(self.wrappedProtocol).readConnectionLost()
+        else:
+            # TLS was not ended before the stream.
+            self.loseConnection()
+
+    def writeConnectionLost(self) -> None:
+        pass
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._end is not None:

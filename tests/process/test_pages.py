@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
@@ -203,6 +204,20 @@ class FloodTests(PageCase):
         self.assertEqual((b"", 2), (others[0].value(), self.thing.reads))
         self.reactor.pump([PAGE_SECONDS] * 2)
         self.assertIn(b"svc_test_reads 3.0", self.send(first, self.GET))
+
+    def test_half_closed(self) -> None:
+        """A client that ends its stream behind its request (``nc -N``) gets the page, also where it has to wait."""
+        self.send(self.connect(self.factory), self.GET)
+        transport = self.connect(self.factory)
+        self.assertEqual(b"", self.send(transport, self.GET))
+        IHalfCloseableProtocol(transport.protocol).readConnectionLost()  # type: ignore[attr-defined]
+        self.assertFalse(transport.disconnecting)
+        self.reactor.advance(PAGE_SECONDS)
+        self.assertEqual(1, transport.value().count(b"HTTP/1.1 200 "))
+        self.assertTrue(transport.disconnecting)
+        idle = self.connect(self.factory)
+        IHalfCloseableProtocol(idle.protocol).readConnectionLost()  # type: ignore[attr-defined]
+        self.assertTrue(idle.disconnecting)
 
     def test_unread(self) -> None:
         """A client that does not read what it has asked for is not read either."""
