@@ -207,6 +207,21 @@ class ForwardingTests(SynchronousTestCase):
         self.rig.respond(OK)
         self.assertEqual(self.wire.take(), OK)
 
+    def test_responses_with_wrong_framing(self) -> None:
+        """What an application says about bodies that do not exist is not passed on; its connection is not kept."""
+        for given, expected in (
+            (b"HTTP/1.1 103 E\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" + OK, b"HTTP/1.1 103 E\r\n\r\n" + OK),
+            (b"HTTP/1.1 204 N\r\nContent-Length: 5\r\n\r\n", b"HTTP/1.1 204 N\r\n\r\n"),
+            (b"HTTP/1.1 204 N\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"HTTP/1.1 204 N\r\n\r\n"),
+            (b"HTTP/1.1 599 X\r\nConnection: close\r\n\r\n", b"HTTP/1.1 599 X\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        ):
+            self.client.dataReceived(GET)
+            self.rig.respond(given)
+            self.assertEqual(self.wire.take(), expected)
+            self.rig.lose_upstream()
+            self.wire.clear()
+            self.assertEqual(self.rig.pool.idle_count, 0, given)
+
     def test_websocket_passes_after_authorization(self) -> None:
         """After a granted upgrade octets pass both ways; closing one side closes the other."""
         self.client.dataReceived(
