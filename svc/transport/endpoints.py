@@ -8,13 +8,14 @@ Owns the assembly of sockets, TLS, limits and observer. An application needs ``M
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 from twisted.internet import error
-from twisted.internet.defer import CancelledError, Deferred, execute
+from twisted.internet.defer import CancelledError, Deferred, execute, fail
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, UNIXClientEndpoint
 from twisted.internet.interfaces import (
     IAddress,
@@ -244,7 +245,10 @@ class PlainClientEndpoint:
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Connect; fires with the connected protocol, or fails with ``ConnectFailed`` or ``ConnectTimeout``."""
-        connecting = self._start(protocolFactory)
+        try:
+            connecting = self._start(protocolFactory)
+        except OSError as error:
+            connecting = fail(error)
         connecting.addErrback(self._typed_failure)
         return connecting
 
@@ -463,6 +467,8 @@ def _error_text(found: BaseException) -> str:
         (error.NoRouteError, "no route to the host"),
         (error.ConnectBindError, "the local address cannot be used"),
         (error.UnknownHostError, "the name does not resolve"),
+        # Names are resolved elsewhere: of an IP address only its zone can be unknown.
+        (socket.gaierror, "its zone is no network interface of this machine"),
     ):
         if isinstance(found, kind):
             return text
