@@ -26,7 +26,9 @@ _HOST: Final = re.compile(
     rb"(?:(?:[A-Za-z0-9._~!$&'()*+,;=-]++|%[0-9A-Fa-f]{2})+|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{0,5}))?\Z"
 )
 _HOST_LIMIT: Final = 255 + len(":65535")
-_ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?#]*)([/?#].*)?\Z", re.DOTALL)
+_ABSOLUTE: Final = re.compile(rb"([Hh][Tt][Tt][Pp][Ss]?)://([^/?#]*)([/?#].*)?\Z", re.DOTALL)
+#: The ports that an authority need not name (RFC 9110 section 4.2).
+_DEFAULT_PORTS: Final = {b"http": b":80", b"https": b":443"}
 
 #: Methods of RTSP and Icecast, which llhttp accepts.
 _FOREIGN_METHODS: Final = frozenset(
@@ -418,8 +420,15 @@ def _check_target(method: bytes, target: bytes, host: bytes) -> None:
     absolute = _ABSOLUTE.match(target)
     if absolute is None:
         raise RemoteProtocolError("target_invalid", defect="it is neither a path nor an http or https address")
-    if absolute[1].lower() != host.lower():
+    port = _DEFAULT_PORTS[absolute[1].lower()]
+    if _without_port(absolute[2], port) != _without_port(host, port):
         raise RemoteProtocolError("target_invalid", defect="its authority differs from the Host field")
+
+
+def _without_port(authority: bytes, default: bytes) -> bytes:
+    """Return an authority in lower case, without a port that is the default or empty (RFC 9110 section 4.2.3)."""
+    lower = authority.lower()
+    return lower.removesuffix(default) if lower.endswith(default) else lower.removesuffix(b":")
 
 
 def _field_refused(field: str, defect: str) -> RemoteProtocolError:
