@@ -80,10 +80,11 @@ CSI_DRIVER: Final = f"csi.{DOMAIN}"
 CSI_SOURCE_ATTRIBUTE: Final = "source"
 
 # Injection of the proxy into pods.
-#: Namespaces whose pods get the proxy have it with the value ``enabled``.
-LABEL_INJECTION: Final = f"{DOMAIN}/injection"
 WEBHOOK_CONFIGURATION: Final = "svc-injection"
 WEBHOOK_SECRET: Final = "svc-webhook-ca"  # noqa: S105 - a name
+#: Namespaces that are enabled have it with this value: their service accounts get identities, their pods the proxy.
+LABEL_INJECTION: Final = f"{DOMAIN}/injection"
+INJECTION_ENABLED: Final = "enabled"
 ANNOTATION_INJECT: Final = f"{DOMAIN}/inject"
 ANNOTATION_PORTS: Final = f"{DOMAIN}/ports"
 #: Pods into which the proxy was injected have it with the value ``true``.

@@ -20,7 +20,7 @@ from svc.kube.errors import Conflict
 from svc.kube.kinds import MUTATING_WEBHOOKS, SECRETS
 from svc.manager.authorities import Authorities, advance
 from svc.manager.config import WebhookSettings
-from svc.naming import DOMAIN, LABEL_INJECTION, MANAGER, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET
+from svc.naming import DOMAIN, INJECTION_ENABLED, LABEL_INJECTION, MANAGER, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET
 
 PATH: Final = "/inject"
 #: Namespaces that never get the proxy; that of the manager is another one.
@@ -71,7 +71,7 @@ def webhook_configuration(settings: WebhookSettings, namespace: str, bundle: str
                 "failurePolicy": settings.failurePolicy,
                 "matchPolicy": "Equivalent",
                 "namespaceSelector": {
-                    "matchLabels": {LABEL_INJECTION: "enabled"},
+                    "matchLabels": {LABEL_INJECTION: INJECTION_ENABLED},
                     "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": never}],
                 },
                 "objectSelector": {},
