@@ -83,6 +83,19 @@ class ManagerMetrics:
         )
         for result in ("allowed", "denied", "error"):
             self._reviews.labels("CREATE", "pods", result)
+        self._sync_errors = Counter(
+            "svc_manager_agent_sources_sync_errors",
+            "Failures syncing agent sources from the SPIFFE Workload API socket; reconciles go on",
+            registry=registry,
+        )
+        self._entry_failures = Counter(
+            "svc_manager_spire_entry_failures",
+            "Registration entries that the SPIRE server did not accept, at each attempt",
+            ["action"],
+            registry=registry,
+        )
+        for action in ("create", "update", "delete"):
+            self._entry_failures.labels(action)
         for name in controllers:
             self._durations.labels(name)
             self._delays.labels(name)
@@ -113,6 +126,14 @@ class ManagerMetrics:
         """Count a call of the webhook."""
         self._reviews.labels(outcome.operation, outcome.resource, outcome.result).inc()
         self._review_durations.labels(outcome.operation, outcome.resource).observe(seconds)
+
+    def sources_failed(self, failures: int) -> None:
+        """Count failures at the Workload API."""
+        self._sync_errors.inc(failures)
+
+    def entry_failed(self, action: str) -> None:
+        """Count an entry that could not be created, updated or deleted."""
+        self._entry_failures.labels(action).inc()
 
     def measured(self, controller: str, reconcile: Reconcile) -> Reconcile:
         """Return ``reconcile`` of a controller with its calls counted and measured."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -18,12 +18,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.kube.cache import Cache
+from svc.kube.cache import run_all
 from svc.kube.client import Client, connect
 from svc.kube.errors import KubernetesError
 from svc.manager.config import ClusterSettings, ManagerSettings, WebhookSettings
-from svc.manager.control import CONTROLLERS, Control
+from svc.manager.control import CONTROLLERS, Control, Controller, Supervised
 from svc.manager.hotconfig import RESTART_SECONDS, Configuration, HotConfiguration
+from svc.manager.identities import EntryController
 from svc.manager.metrics import ManagerMetrics
 from svc.manager.metricsaccess import MetricsAccess
 from svc.manager.webhook import WebhookServer, answers
@@ -107,7 +108,7 @@ class Manager(Daemon[ManagerSettings]):
         caches = list(self._hot.caches)
         if self._webhook is not None:
             caches.append(self._webhook.follow(client, self._failed))
-        self._running = asyncio.ensure_future(_run_all(caches))
+        self._running = asyncio.ensure_future(run_all(caches))
 
     def closing(self) -> Iterable[Callable[[], object]]:
         return (
@@ -144,12 +145,16 @@ class Manager(Daemon[ManagerSettings]):
             partial(self._health.report, WEBHOOK),
         )
 
-    def _webhook_controller(
-        self, client: Client, settings: WebhookSettings, changed: Callable[[], object]
-    ) -> WebhookController:
-        namespace = self.settings.namespace
-        answering = partial(answers, self._reactor, settings, namespace)
-        return WebhookController(client, settings, namespace, answering, self._now, self._failed, changed)
+    def _further(self, client: Client, cluster: ClusterSettings) -> Iterator[Supervised[Controller]]:
+        """Make the controllers of what is configured."""
+        namespace, webhook, spire = self.settings.namespace, self.settings.webhook, cluster.spire
+        if webhook is not None:
+            answering = partial(answers, self._reactor, webhook, namespace)
+            make = partial(WebhookController, client, webhook, namespace, answering, self._now, self._failed)
+            yield Supervised(make, self._metrics)
+        if spire is not None:
+            parts = (client, cluster, spire, namespace, self._metrics, self._reactor, self._failed)
+            yield Supervised(partial(EntryController, *parts), self._metrics, longest_pause=spire.every)
 
     def _configured(self, client: Client, configuration: Configuration) -> None:
         """Run the controllers under another configuration; those before are cancelled first."""
@@ -157,8 +162,6 @@ class Manager(Daemon[ManagerSettings]):
         if self._access is not None:
             self._access.use(configuration.tls)
         self._cluster = configuration.cluster
-        webhook = self.settings.webhook
-        further = [] if webhook is None else [partial(self._webhook_controller, client, webhook)]
         self._control = Control(
             client,
             self.settings.namespace,
@@ -167,7 +170,7 @@ class Manager(Daemon[ManagerSettings]):
             self._metrics,
             self._now,
             self._failed,
-            further,
+            self._further(client, configuration.cluster),
         )
         self._controlling = asyncio.ensure_future(self._controlled(self._control, former))
         self._health.holds(CONFIGURATION)
@@ -209,12 +212,6 @@ class Manager(Daemon[ManagerSettings]):
 
     def _members(self) -> Mapping[str, Any]:
         return {}
-
-
-async def _run_all(caches: Iterable[Cache]) -> None:
-    async with asyncio.TaskGroup() as group:
-        for cache in caches:
-            group.create_task(cache.run())
 
 
 def _future(work: Any) -> Deferred[Any]:

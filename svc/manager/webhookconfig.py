@@ -14,7 +14,7 @@ from typing import Any, Final
 from cryptography import x509
 
 from svc.errors import SvcError
-from svc.kube.cache import Cache
+from svc.kube.cache import Cache, run_all
 from svc.kube.client import Client, Object
 from svc.kube.errors import Conflict
 from svc.kube.kinds import MUTATING_WEBHOOKS, SECRETS
@@ -133,6 +133,9 @@ class WebhookController:
     @property
     def caches(self) -> Sequence[Cache]:
         return self._secrets, self._configurations
+
+    async def follow(self) -> None:
+        await run_all(self.caches)
 
     async def reconcile(self) -> float:
         """Bring the authorities forward, then the configuration; returns the seconds until the next step is due."""

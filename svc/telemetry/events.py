@@ -500,6 +500,13 @@ class Event(Enum):
         "failure",
         "a pod was refused, it cannot have the proxy",
     )
+    MANAGER_ENTRIES_CHANGED = (
+        "svc.manager.entries.changed",
+        _AUDIT,
+        _INFO,
+        "success",
+        "registration entries of service accounts changed",
+    )
     MANAGER_RECONCILE_FAILED = (
         "svc.manager.reconcile.failed",
         _OPERATIONAL,

@@ -38,6 +38,7 @@ ELSEWHERE = {
     "svc.manager.leading": "integration/test_manager.py",
     "svc.manager.lease_lost": "integration/test_manager.py",
     "svc.manager.license.changed": "integration/test_manager.py",
+    "svc.manager.entries.changed": "integration/test_manager_entries.py",
     "svc.manager.reconcile.failed": "integration/test_manager.py",
     "svc.manager.kubernetes.failed": "integration/test_manager.py",
     "svc.manager.webhook.certificate": "integration/test_manager_webhook.py",
