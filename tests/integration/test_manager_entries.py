@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable
@@ -148,6 +149,36 @@ class ServiceAccountTests(EntriesCase):
         self.at_server(lambda server: server.apply(EntryChanges(delete=(theirs.id,))))
         self.until_made("api")
         self.assertNotIn(theirs.id, self.stored())
+
+    def test_section_removed(self) -> None:
+        """Without the section all entries stay; with it they are made equal again, and a new leader goes on."""
+        self.account(self.shop, "api")
+        manager = self.keeping()
+        self.until_made("api")
+        given = manager.config["cluster"]
+        self.reload(manager, {"trustDomain": "example.org"})
+        done = manager.value("reconcile_total", **CONTROLLER)
+        self.account(self.shop, "web")
+        self.server.kubectl("delete", "serviceaccount", "api", "-n", self.shop)
+        time.sleep(3)
+        self.assertEqual((self.paths("api"), done), (self.made(), manager.value("reconcile_total", **CONTROLLER)))
+        self.reload(manager, given)
+        self.until_made("web")
+        successor = self.keeping(wait=False)
+        eventually(successor.is_ready)
+        manager.signal(signal.SIGTERM)
+        eventually(lambda: successor.leads)
+        self.account(self.shop, "api")
+        self.until_made("api", "web")
+
+    def reload(self, manager: RunningManager, cluster: dict[str, Any]) -> None:
+        """Put another section ``cluster`` in force."""
+        reloads = lambda: manager.value("config_reloads_total", result="success")  # noqa: E731
+        before = reloads()
+        manager.config["cluster"] = cluster
+        manager.write_config()
+        manager.signal(signal.SIGHUP)
+        eventually(lambda: reloads() == before + 1)
 
     def test_api_server_away(self) -> None:
         """Entries stay: neither the leader nor a replica that starts meanwhile takes for empty what it cannot read."""
