@@ -11,13 +11,13 @@ import os
 import sys
 
 from svc import naming
-from svc.compartments.verbs import VERBS
+from svc.compartments.verbs import VERBS, WRAPPED
 
 
 def main() -> int:
     """Run one command with the words of the process."""
     words = sys.argv[1:]
-    if words and words[0] in VERBS and not os.environ.get(naming.ENV_DEBUG):
+    if words and words[0] in VERBS - WRAPPED and not os.environ.get(naming.ENV_DEBUG):
         _pass_on(words)
     from svc.cli.main import main as run
 

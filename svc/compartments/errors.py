@@ -34,6 +34,11 @@ class CompartmentError(SvcError):
             "nothing runs unrecorded: unset it, or use a version that has the audit log",
         ),
         "compartment_variable_invalid": Reason('{variable} is set to "{value}"', "expected: {expected}"),
+        "compartment_differs": Reason(
+            "{found}, and the current compartment is {current}",
+            "nothing was applied: switch by svc context use, or give --force, which puts the objects into {current}",
+        ),
+        "force_invalid": Reason('--force is set to "{value}"', "expected: true or false"),
         "context_not_switched": Reason(
             "{name} is the current context, and was not selected in this session",
             "requireExplicitContextSwitch is set in {path}: svc context use {name} first, then what changes something",

@@ -30,6 +30,9 @@ _READING_BELOW: Final = frozenset(
 #: The commands of kubectl that svc passes on; those of its plugins are not known.
 VERBS: Final = (_LOCAL | _READING | _CHANGING) - {"help"}
 
+#: Those of them that run kubectl for what svc makes of their words or objects.
+WRAPPED: Final = frozenset({"apply"})
+
 
 def leading(words: Sequence[str]) -> list[str]:
     """The words up to the first flag: a command of kubectl or of a plugin, and maybe its first arguments."""

@@ -38,9 +38,12 @@ def program(environ: Mapping[str, str]) -> str:
     return environ.get(naming.ENV_KUBECTL) or "kubectl"
 
 
-def ask(words: list[str], environ: Mapping[str, str]) -> str:
+def ask(words: list[str], environ: Mapping[str, str], data: bytes = b"") -> str:
     """
     Run kubectl and return what it prints, without white space at both ends.
+
+    Args:
+        data: its standard input.
 
     Raises:
         KubectlMissing: it cannot be started.
@@ -51,7 +54,7 @@ def ask(words: list[str], environ: Mapping[str, str]) -> str:
         ran = subprocess.run(
             [program(environ), *words],
             env=environ,
-            stdin=subprocess.DEVNULL,
+            input=data,
             capture_output=True,
             timeout=_TIMEOUT,
             check=False,

@@ -1,5 +1,5 @@
 """
-Commands of kubectl that go through unchanged: with the context that is in effect, and the process becomes kubectl.
+Commands of kubectl that go through, with the context that is in effect: the process becomes kubectl.
 
 Imported by the entry point before anything else: neither click nor Twisted is loaded.
 """
@@ -55,6 +55,12 @@ def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, warn
             warn(f"there is no {file}: kubectl runs as it is, in no compartment; svc context create makes one")
     elif not is_local(words):
         _check(config, words, environ)
+        if words[0] == "apply":
+            from svc.cli.compartments.apply import feed, prepare_apply
+
+            if found := prepare_apply(words, config, variables):
+                arguments, data = found
+                feed(data)
     program = environ.get(naming.ENV_KUBECTL) or "kubectl"
     execute(program, [program, *arguments], variables)
 
