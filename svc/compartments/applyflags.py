@@ -20,9 +20,10 @@ ALONE: Final = frozenset({
 })  # fmt: skip
 #: Flags of every command that reach the API server: as whom, with which credentials, which one.
 CONNECTION: Final = frozenset({
-    "as", "as-group", "as-uid", "cache-dir", "certificate-authority", "client-certificate", "client-key", "cluster",
-    "context", "disable-compression", "insecure-skip-tls-verify", "kubeconfig", "match-server-version", "namespace",
-    "password", "request-timeout", "server", "tls-server-name", "token", "user", "username",
+    "as", "as-group", "as-uid", "as-user-extra", "cache-dir", "certificate-authority", "client-certificate",
+    "client-key", "cluster", "context", "disable-compression", "insecure-skip-tls-verify", "kubeconfig", "kuberc",
+    "match-server-version", "namespace", "password", "request-timeout", "server", "tls-server-name", "token", "user",
+    "username",
 })  # fmt: skip
 SHORT: Final = {
     "f": "filename", "h": "help", "k": "kustomize", "l": "selector", "n": "namespace", "o": "output", "R": "recursive",
