@@ -84,6 +84,11 @@ CSI_DRIVER: Final = f"csi.{DOMAIN}"
 CSI_SOURCE_ATTRIBUTE: Final = "source"
 
 # Injection of the proxy into pods.
+WEBHOOK_CONFIGURATION: Final = "svc-injection"
+WEBHOOK_SECRET: Final = "svc-webhook-ca"  # noqa: S105 - a name
+#: Namespaces that are enabled have it with this value: their service accounts get identities, their pods the proxy.
+LABEL_INJECTION: Final = f"{DOMAIN}/injection"
+INJECTION_ENABLED: Final = "enabled"
 ANNOTATION_INJECT: Final = f"{DOMAIN}/inject"
 ANNOTATION_PORTS: Final = f"{DOMAIN}/ports"
 #: Pods into which the proxy was injected have it with the value ``true``.
@@ -113,6 +118,7 @@ DEFAULT_NOTARY_DATABASE: Final = "/var/lib/svc/notary.db"
 DEFAULT_MQTT_BUFFER: Final = "/var/lib/svc/mqtt-buffer.db"
 
 # Default ports.
+PORT_WEBHOOK: Final = 9443
 PORT_MANAGER_METRICS: Final = 9090
 PORT_MANAGER_ADMIN: Final = 9900
 PORT_AGENT_METRICS: Final = 9091

@@ -17,7 +17,6 @@ from svc.agent.config import AgentSettings
 from svc.authority.config import AuthoritySettings
 from svc.broker.config import BrokerSettings
 from svc.compartments.document import ContextsSettings
-from svc.injection import InjectionSettings
 from svc.manager.config import ManagerSettings
 from svc.policyfiles.cases import CasesDocument
 from svc.policyfiles.document import API_VERSION, DenyListDocument, PolicyDocument
@@ -36,9 +35,6 @@ FILES: dict[str, type[BaseModel]] = {
     "contexts": ContextsSettings,
 }
 
-
-#: Mappings of a file that is described elsewhere.
-SECTIONS: tuple[type[BaseModel], ...] = (InjectionSettings,)
 
 #: The kinds of policy documents; `SvcClusterPolicy` has the keys of `SvcPolicy`.
 DOCUMENTS: dict[str, type[BaseModel]] = {

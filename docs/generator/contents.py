@@ -36,7 +36,6 @@ def makers() -> dict[str, Maker]:
             name = f"keys of {file} {model.__name__}" if name in found else name
             found[name] = lambda model=model: configuration.keys(model)  # type: ignore[misc]
     shared = {model for root in configuration.DOCUMENTS.values() for model in configuration.models(root)}
-    shared.update(model for root in configuration.SECTIONS for model in configuration.models(root))
     for model in shared:
         found[f"keys of {model.__name__}"] = lambda model=model: configuration.keys(model)  # type: ignore[misc]
     for package in interface.PACKAGES:

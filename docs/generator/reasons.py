@@ -86,7 +86,6 @@ ADVICE: dict[str, str] = {
     "transport_error": "the more precise reason of the same line",
     "truncated": "look at the log of the other side at that second",
     "update_malformed": "look at the server of the Workload API; the last good credentials serve until they end",
-    "upgrade_with_body": "correct the client",
     "upstream_closed": "look at the log of the upstream; it closed a connection without an answer",
     "upstream_identity_refused": "is `upstream` the right address, and `peer` the right identity?",
     "upstream_malformed": "correct the application; the record says how it breaks HTTP",

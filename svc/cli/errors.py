@@ -55,6 +55,7 @@ class CliError(SvcError):
             "no manager runs, and the license status is the last one that was written: the Lease {lease} {defect}",
             "start the manager, or look why it ends: kubectl get pods -n {namespace}",
         ),
+        "objects_unreadable": Reason("the objects cannot be read: {detail}", "nothing was applied"),
         "config_not_written": Reason(
             "{path} cannot be written: {detail}", "it is made in the home folder of the user, with mode 0600"
         ),

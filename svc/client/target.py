@@ -23,6 +23,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _NAME: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)\Z")
 _ASCII: Final = "".join(chr(code) for code in range(0x21, 0x7F))
 _MAX_NAME: Final = 253
+_ZONE: Final = re.compile(r"%25(?=.)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,8 @@ class Target:
         if "@" in authority:
             raise RequestInvalid("the URL carries a user name", "credentials go into the header Authorization")
         host, port = _host_and_port(authority, url)
-        shown = f"[{host}]" if ":" in host else host
+        # A zone means something on this machine only (RFC 6874 section 4).
+        shown = f"[{host.partition('%')[0]}]" if ":" in host else host
         if port not in (0, _PORTS[scheme]):
             shown = f"{shown}:{port}"
         return cls(scheme, host, port or _PORTS[scheme], shown, _path(path, url))
@@ -153,6 +155,8 @@ def _host_and_port(authority: str, url: str) -> tuple[str, int]:
     scheme = url.partition("://")[0].lower()
     if authority.startswith("["):
         host, bracket, rest = authority[1:].partition("]")
+        # RFC 6874 section 2 writes a zone behind %25; most people write %.
+        host = _ZONE.sub("%", host, count=1)
         if not bracket or (rest and not rest.startswith(":")) or not is_ip_literal(host) or ":" not in host:
             raise RequestInvalid(f'the host of "{url}" is no IPv6 address in brackets', f"write {scheme}://[::1]:8443")
         port_text = rest.removeprefix(":")

@@ -60,6 +60,7 @@ class Config:
         path: of the file, for messages.
         current: the name of the current context; empty for none. It need not be there.
         kubeconfig: paths as in ``KUBECONFIG``; empty for what kubectl takes.
+        templates: for kinds with their group, the places of what has metadata of its own.
     """
 
     path: str
@@ -69,6 +70,7 @@ class Config:
     kubeconfig: str = ""
     explicit_switch: bool = False
     audit: AuditLog = AuditLog()
+    templates: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def context(self, name: str) -> Context:
         """

@@ -27,6 +27,9 @@ from svc.compartments.config import AuditLog, Config, Context
 from svc.settings import Items, Settings, ValueFormat, parse, text_format
 
 _NAMESPACE: Final = "[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+_TEMPLATE_KIND: Final = r"[A-Z][A-Za-z0-9]*(\.[a-z0-9]([a-z0-9.-]*[a-z0-9])?)?"
+#: Keys separated by dots; an asterisk stands for each key.
+_TEMPLATE_PLACE: Final = r"([A-Za-z0-9_-]+|\*)(\.([A-Za-z0-9_-]+|\*))*"
 #: A text that is one word of a command line and of a message.
 _WORD: Final = r"[^\x00-\x1f\x7f]+"
 
@@ -55,6 +58,12 @@ Sensitivity = Annotated[str, _part("sensitivity"), _text("`U`, `C`, `S`, `TS`", 
 Name = Annotated[str, _part("compartment"), _text("compartment", NAME_PATTERN)]
 Namespace = Annotated[str, _matching(_NAMESPACE, "the name of a namespace"), _text("namespace", _NAMESPACE)]
 Word = Annotated[str, _matching(_WORD, "a text without control characters"), _text("text", _WORD)]
+TemplateKind = Annotated[
+    str, _matching(_TEMPLATE_KIND, "a kind with its group, such as Rollout.argoproj.io"), _text("kind", _TEMPLATE_KIND)
+]
+TemplatePlace = Annotated[
+    str, _matching(_TEMPLATE_PLACE, "keys separated by dots, such as spec.template"), _text("place", _TEMPLATE_PLACE)
+]
 
 
 class CompartmentSettings(Settings):
@@ -115,6 +124,8 @@ class ContextsSettings(CompartmentSettings):
     selected in the same session."""
     auditLog: AuditLogSettings = Field(default_factory=AuditLogSettings)
     """The record of commands."""
+    podTemplates: dict[TemplateKind, Items[TemplatePlace]] = Field(default_factory=dict)
+    """Where objects of further kinds have templates of pods: for `Kind.group` a list such as `[spec.template]`."""
 
     def unknown_keys(self) -> list[str]:
         """The keys that nothing reads, with the path to each."""
@@ -144,6 +155,7 @@ def read_config(text: str, path: str) -> tuple[Config, list[str]]:
         kubeconfig=found.kubeconfig or "",
         explicit_switch=found.requireExplicitContextSwitch,
         audit=AuditLog(audit.enabled, audit.path, audit.level),
+        templates={kind: tuple(places) for kind, places in found.podTemplates.items()},
     )
     return config, found.unknown_keys()
 

@@ -63,6 +63,11 @@ class CompartmentError(SvcError):
             "--force deletes them without a question; nothing was deleted",
         ),
         "delete_declined": Reason("nothing was deleted", "y deletes; --force does without a question"),
+        "compartment_differs": Reason(
+            "{found}, and the current compartment is {current}",
+            "nothing was applied: switch by svc context use, or give --force, which puts the objects into {current}",
+        ),
+        "force_invalid": Reason('--force is set to "{value}"', "expected: true or false"),
         "context_not_switched": Reason(
             "{name} is the current context, and was not selected in this session",
             "requireExplicitContextSwitch is set in {path}: svc context use {name} first, then what changes something",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from svc.naming import PORT_PROBES, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
-from svc.process.values import MatcherText, OptionalAddress, TrustDomainText
-from svc.settings import ADDRESS_PATTERN, HostPort, Settings, text_format
+from svc.process.values import MatcherText, OptionalAddress, RemoteAddress
+from svc.settings import HostPort, Settings, text_format
 
 _QUANTITY: Final = r"^[0-9]{1,12}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 _IMAGE: Final = r"^[!-~]{1,512}$"
@@ -27,16 +27,8 @@ def _image(value: str) -> str:
     return value
 
 
-def _remote(value: object) -> HostPort:
-    address = HostPort.parse(value)
-    if not address.host or not address.port:
-        raise ValueError("an address host:port that pods can reach")
-    return address
-
-
 Quantity = Annotated[str, AfterValidator(_quantity), text_format("quantity", _QUANTITY)]
 Image = Annotated[str, AfterValidator(_image), text_format("image", _IMAGE)]
-RemoteAddress = Annotated[HostPort, BeforeValidator(_remote), text_format("`host:port`", ADDRESS_PATTERN)]
 
 
 class AmountSettings(Settings):
@@ -59,8 +51,6 @@ class InjectionSettings(Settings):
     """The image of the proxy."""
     imagePullPolicy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     """When nodes pull it."""
-    trustDomain: TrustDomainText
-    """The trust domain of the pods."""
     source: str = Field("", max_length=128)
     """The folder of the Workload API that is mounted, by its name in `csi.folders` of the [agent](agent.md); empty for
     its default."""

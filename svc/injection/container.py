@@ -54,6 +54,7 @@ _NOT_YAML: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 def configuration(
     settings: InjectionSettings,
+    trust_domain: str,
     ports: Sequence[InjectedPort],
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
@@ -63,6 +64,7 @@ def configuration(
 
     Args:
         settings: what is the same for all pods.
+        trust_domain: of the pod.
         ports: what the proxy listens on.
         labels: of the pod; policies select by them, and statements contain some.
         annotations: of the pod; statements contain some, and the names of the others.
@@ -78,7 +80,7 @@ def configuration(
     if any("\0" in text for text in (*labels.values(), *shown.values())):
         raise InjectionRefused("injection_facts", defect="a label or annotation has the character NUL")
     whole = {
-        "trustDomain": settings.trustDomain,
+        "trustDomain": trust_domain,
         "metricsAddr": str(settings.metricsAddr or "0"),
         "probesAddr": f":{PORT_PROBES}",
         "startTimeout": "never",

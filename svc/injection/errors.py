@@ -42,6 +42,14 @@ class InjectionRefused(SvcError):
     }
 
 
+class InjectionMissing(SvcError):
+    """it is not configured what is injected into pods"""
+
+    reason = "injection_not_configured"
+    hint = f"the configuration of the manager needs the section injection; {_WITHOUT}"
+    http_status = 503
+
+
 class ReviewInvalid(SvcError):
     """the admission review cannot be answered: {defect}"""
 

@@ -40,13 +40,14 @@ class Injection:
     warnings: tuple[str, ...] = ()
 
 
-def inject(pod: Mapping[str, object], settings: InjectionSettings, source: str = "") -> Injection:
+def inject(pod: Mapping[str, object], settings: InjectionSettings, trust_domain: str, source: str = "") -> Injection:
     """
     Inject the proxy into a pod.
 
     Args:
         pod: as in an AdmissionReview: without name and namespace, perhaps, and perhaps with an earlier injection.
         settings: what is the same for all pods.
+        trust_domain: of the pods.
         source: in place of that of the settings, where it is not empty.
 
     Raises:
@@ -65,7 +66,8 @@ def inject(pod: Mapping[str, object], settings: InjectionSettings, source: str =
     containers = view.spec.containers or ()
     if containers:
         annotations = {DEFAULT_CONTAINER: containers[0].name} | annotations
-    container = proxy_container(settings, ports, configuration(settings, ports, labels, annotations))
+    text = configuration(settings, trust_domain, ports, labels, annotations)
+    container = proxy_container(settings, ports, text)
     operations = (
         *_members("/metadata/labels", view.metadata.labels, labels),
         *_members("/metadata/annotations", view.metadata.annotations, annotations),

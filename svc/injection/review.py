@@ -17,7 +17,7 @@ from pydantic import Field
 
 from svc.errors import SvcError
 from svc.injection.config import InjectionSettings
-from svc.injection.errors import InjectionRefused, ReviewInvalid
+from svc.injection.errors import InjectionMissing, InjectionRefused, ReviewInvalid
 from svc.injection.patch import Injection, inject
 from svc.injection.pod import Shape, read_shape
 
@@ -88,14 +88,18 @@ class ReviewOutcome:
 
 
 def review(
-    document: object, settings: InjectionSettings, namespaces: Mapping[str, str] = _NO_NAMESPACES
+    document: object,
+    settings: InjectionSettings | None,
+    trust_domain: str,
+    namespaces: Mapping[str, str] = _NO_NAMESPACES,
 ) -> tuple[dict[str, object], ReviewOutcome]:
     """
     Answer a review.
 
     Args:
         document: the body of the request, parsed.
-        settings: what is the same for all pods.
+        settings: what is the same for all pods; None where it is not known.
+        trust_domain: of the pods.
         namespaces: by namespace, the folder of the Workload API (``source``) where it is not that of the settings.
 
     Returns:
@@ -107,10 +111,12 @@ def review(
         uid, outcome = request.uid, _known(request)
         if request.operation != "CREATE" or outcome.resource != "pods" or request.pod is None:
             raise ReviewInvalid(defect=f"{request.operation} of {request.what}")
-        injection = inject(request.pod, settings, namespaces.get(request.namespace, ""))
+        if settings is None:
+            raise InjectionMissing
+        injection = inject(request.pod, settings, trust_domain, namespaces.get(request.namespace, ""))
     except InjectionRefused as error:
         return _refusal(uid, error), replace(outcome, result="denied", error=error)
-    except ReviewInvalid as error:
+    except (ReviewInvalid, InjectionMissing) as error:
         return _refusal(uid, error), replace(outcome, error=error)
     return _permission(uid, injection), replace(outcome, result="allowed", injected=bool(injection.operations))
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import aclosing, suppress
 from typing import Final
 
@@ -109,6 +109,13 @@ class Cache:
         else:
             self.objects[_key(found)] = _slim(found)
         self._changed()
+
+
+async def run_all(caches: Iterable[Cache]) -> None:
+    """Follow with all of these until cancelled."""
+    async with asyncio.TaskGroup() as group:
+        for cache in caches:
+            group.create_task(cache.run())
 
 
 class Worker:

@@ -35,8 +35,17 @@ class Kind:
 
 
 CONFIG_MAPS: Final = Kind("", "v1", "configmaps", "ConfigMap")
+NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 PODS: Final = Kind("", "v1", "pods", "Pod")
 SECRETS: Final = Kind("", "v1", "secrets", "Secret")
+MUTATING_WEBHOOKS: Final = Kind(
+    "admissionregistration.k8s.io",
+    "v1",
+    "mutatingwebhookconfigurations",
+    "MutatingWebhookConfiguration",
+    namespaced=False,
+)
+SERVICE_ACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount")
 #: Made to ask a question, and kept nowhere.
 TOKEN_REVIEWS: Final = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 SUBJECT_ACCESS_REVIEWS: Final = Kind(

@@ -2,17 +2,57 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
-from svc.naming import DEFAULT_NAMESPACE, PORT_MANAGER_ADMIN, PORT_MANAGER_METRICS
+from svc.errors import SvcError
+from svc.identity import SpiffeID, TrustDomain
+from svc.injection import InjectionSettings
+from svc.naming import (
+    DEFAULT_NAMESPACE,
+    DEFAULT_SPIFFE_SOCKET,
+    MANAGER,
+    PORT_MANAGER_ADMIN,
+    PORT_MANAGER_METRICS,
+    PORT_WEBHOOK,
+)
 from svc.process.settings import DaemonSettings
-from svc.process.values import FilePath, OptionalAddress, TrustDomainText
-from svc.settings import HostPort, Items, Settings
+from svc.process.values import FilePath, OptionalAddress, RemoteAddress, SocketText, TrustDomainText, Wait
+from svc.settings import Address, HostPort, Items, Settings, text_format
 
+#: With a trust domain of any length it is a SPIFFE ID.
+_MAX_ID_PATH = 1024
+
+
+def _node_path(text: str) -> str:
+    try:
+        SpiffeID(TrustDomain("example.org"), text)
+    except SvcError as error:
+        raise ValueError("the path of a SPIFFE ID, such as /node") from error
+    if not 1 < len(text) <= _MAX_ID_PATH:
+        raise ValueError(f"the path of a SPIFFE ID of at most {_MAX_ID_PATH} characters, such as /node")
+    return text
+
+
+#: The path of the SPIFFE ID of nodes.
+NodePath = Annotated[str, AfterValidator(_node_path), text_format("path of a SPIFFE ID", "^/.{1,1023}$")]
 #: The name of a namespace, a label of RFC 1123.
 NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+
+
+class SpireSettings(Settings):
+    """The SPIRE server that gets entries for the service accounts of enabled namespaces."""
+
+    server: RemoteAddress
+    """The address of its API. By the bundle of the Workload API it has to be `/spire/server` of the trust domain."""
+    spiffeSocketPath: SocketText = DEFAULT_SPIFFE_SOCKET
+    """The Workload API, from which the manager has its own SVID. The entry for it is not the manager's to make, and has
+    `admin: true`."""
+    parentID: NodePath = "/node"
+    """The parent of all entries: the alias of the nodes on which the pods run."""
+    every: Wait = 5.0
+    """How often the server is asked: entries that it has lost are there again so soon."""
 
 
 class ClusterSettings(Settings):
@@ -22,6 +62,28 @@ class ClusterSettings(Settings):
     """The trust domain of the cluster."""
     licenseNamespaces: Items[NamespaceName] = Field((DEFAULT_NAMESPACE,), min_length=1, max_length=16)
     """The namespaces in which Secrets with licenses are looked for."""
+    injection: InjectionSettings | None = None
+    """What the webhook puts into pods; without it pods of chosen namespaces are refused."""
+    spire: SpireSettings | None = None
+    """The SPIRE server; without it the manager neither makes nor deletes entries."""
+
+
+class WebhookSettings(Settings):
+    """The admission webhook."""
+
+    listen: Address = HostPort("", PORT_WEBHOOK)
+    """Where it listens, by HTTPS."""
+    service: str = Field(MANAGER, pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")
+    """The Service in the manager's namespace by which the API server reaches it at port 443."""
+    address: Address | None = None
+    """How the API server reaches it in place of the Service, as where it runs outside the cluster."""
+    failurePolicy: Literal["Fail", "Ignore"] = "Fail"
+    """What becomes of pods of chosen namespaces while no manager answers: `Fail` refuses them, `Ignore` makes them
+    without the proxy."""
+    authorityLife: Wait = 3650 * 86400.0
+    """The life of the webhook's own certificate authority; the next one is made after two thirds of it."""
+    certificateLife: Wait = 30 * 86400.0
+    """The life of the certificates of its servers; each is replaced after two thirds of it."""
 
 
 class ManagerSettings(DaemonSettings):
@@ -34,6 +96,8 @@ class ManagerSettings(DaemonSettings):
     cluster: ClusterSettings | None = None
     """What may change while the manager runs. The ConfigMap `svc-manager-config`, where there is one, replaces it as a
     whole."""
+    webhook: WebhookSettings | None = None
+    """The admission webhook; by default there is none."""
     metricsAddr: OptionalAddress = HostPort("", PORT_MANAGER_METRICS)
     """`/metrics`; `"0"` or `""` disables."""
     metricsSecure: bool = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
@@ -12,12 +12,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.kube.cache import Cache, Worker
+from svc.kube.cache import LAST_PAUSE, Cache, Worker, growing_pause
 from svc.kube.client import Client
 from svc.kube.election import Elector, LeaseLost
 from svc.kube.events import EventRecorder
 from svc.license.vendors import pinned_keys
 from svc.manager.config import ClusterSettings
+from svc.manager.identities import EntryController
 from svc.manager.licenses import LicenseController
 from svc.manager.metrics import ManagerMetrics
 from svc.naming import DOMAIN, MANAGER
@@ -26,7 +27,7 @@ from svc.telemetry.log_limits import FailureStreak
 from svc.telemetry.logs import emit
 
 #: Those that the metrics of reconciles name.
-CONTROLLERS: Final = (LicenseController.name,)
+CONTROLLERS: Final = (EntryController.name, LicenseController.name)
 
 
 class Controller(Protocol):
@@ -44,6 +45,9 @@ class Controller(Protocol):
     def caches(self) -> Sequence[Cache]:
         """What it follows; :meth:`reconcile` is called when all was read once."""
 
+    async def follow(self) -> None:
+        """Run the caches, and what else runs on every replica, until cancelled."""
+
     async def reconcile(self) -> float | None:
         """Compare and write; returns the seconds after which it is called without a change, None for never."""
 
@@ -57,14 +61,25 @@ class Supervised(Generic[ControllerT]):
 
     Args:
         make: makes the controller, which calls what it is given when :meth:`Controller.reconcile` has something to do.
+        longest_pause: seconds between two attempts that fail, at most.
     """
 
     log = Logger()
 
-    def __init__(self, make: Callable[[Callable[[], object]], ControllerT], metrics: ManagerMetrics) -> None:
+    def __init__(
+        self,
+        make: Callable[[Callable[[], object]], ControllerT],
+        metrics: ManagerMetrics,
+        *,
+        longest_pause: float = LAST_PAUSE,
+    ) -> None:
         self.controller = make(lambda: self._worker.changed())
         self._streak = FailureStreak()
-        self._worker = Worker(metrics.measured(self.controller.name, self._reconciled), self._failed)
+        name = self.controller.name
+        reconcile = metrics.measured(name, self._reconciled) if name in CONTROLLERS else self._reconciled
+        self._worker = Worker(
+            reconcile, self._failed, pause=lambda failures: min(growing_pause(failures), longest_pause)
+        )
 
     async def run(self) -> None:
         """Work until cancelled, once its caches are complete."""
@@ -97,6 +112,7 @@ class Control:
         identity: of this replica.
         now: the time, aware.
         failed: receives failures of watches and of the election.
+        further: the other controllers.
     """
 
     log = Logger()
@@ -110,19 +126,19 @@ class Control:
         metrics: ManagerMetrics,
         now: Callable[[], datetime],
         failed: Callable[[SvcError], object],
+        further: Iterable[Supervised[Controller]] = (),
     ) -> None:
         self._elector = Elector(client, namespace, MANAGER, identity, now, failed)
         events = EventRecorder(client, f"{DOMAIN}/{MANAGER}", identity, now, failed)
         licenses = Supervised(partial(LicenseController, client, cluster, pinned_keys(), events, now, failed), metrics)
         self.licenses = licenses.controller
-        self._controllers: tuple[Supervised[Controller], ...] = (licenses,)
+        self._controllers: tuple[Supervised[Controller], ...] = (licenses, *further)
 
     async def run(self) -> None:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self._controllers:
-                for cache in each.controller.caches:
-                    group.create_task(cache.run())
+                group.create_task(each.controller.follow())
             group.create_task(self._elect())
 
     async def _elect(self) -> None:

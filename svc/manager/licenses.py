@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from svc import naming
 from svc.errors import SvcError
 from svc.identity import TrustDomain
-from svc.kube.cache import Cache
+from svc.kube.cache import Cache, run_all
 from svc.kube.client import Client, Object
 from svc.kube.errors import Conflict
 from svc.kube.events import EventRecorder
@@ -99,6 +99,9 @@ class LicenseController:
     def caches(self) -> tuple[Cache, ...]:
         """What it follows."""
         return (*self._secrets, self._pods, self._statuses)
+
+    async def follow(self) -> None:
+        await run_all(self.caches)
 
     @property
     def synced(self) -> bool:

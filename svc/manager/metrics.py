@@ -8,6 +8,8 @@ from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from svc.injection import ReviewOutcome
+
 Source = Literal["configmap", "secret"]
 
 #: Seconds of a reconcile: computed in milliseconds, or as long as the API server takes.
@@ -66,6 +68,34 @@ class ManagerMetrics:
             ["source"],
             registry=registry,
         )
+        self._reviews = Counter(
+            "svc_manager_webhook_requests",
+            "Calls of the admission webhook",
+            ["operation", "resource", "result"],
+            registry=registry,
+        )
+        self._review_durations = Histogram(
+            "svc_manager_webhook_duration_seconds",
+            "Time until the admission webhook answers",
+            ["operation", "resource"],
+            registry=registry,
+            buckets=_DURATIONS,
+        )
+        for result in ("allowed", "denied", "error"):
+            self._reviews.labels("CREATE", "pods", result)
+        self._sync_errors = Counter(
+            "svc_manager_agent_sources_sync_errors",
+            "Failures syncing agent sources from the SPIFFE Workload API socket; reconciles go on",
+            registry=registry,
+        )
+        self._entry_failures = Counter(
+            "svc_manager_spire_entry_failures",
+            "Registration entries that the SPIRE server did not accept, at each attempt",
+            ["action"],
+            registry=registry,
+        )
+        for action in ("create", "update", "delete"):
+            self._entry_failures.labels(action)
         for name in controllers:
             self._durations.labels(name)
             self._delays.labels(name)
@@ -91,6 +121,19 @@ class ManagerMetrics:
     def watch_failed(self, source: Source) -> None:
         """Count that a watch of the configuration failed."""
         self._watch_errors.labels(source).inc()
+
+    def reviewed(self, outcome: ReviewOutcome, seconds: float) -> None:
+        """Count a call of the webhook."""
+        self._reviews.labels(outcome.operation, outcome.resource, outcome.result).inc()
+        self._review_durations.labels(outcome.operation, outcome.resource).observe(seconds)
+
+    def sources_failed(self, failures: int) -> None:
+        """Count failures at the Workload API."""
+        self._sync_errors.inc(failures)
+
+    def entry_failed(self, action: str) -> None:
+        """Count an entry that could not be created, updated or deleted."""
+        self._entry_failures.labels(action).inc()
 
     def measured(self, controller: str, reconcile: Reconcile) -> Reconcile:
         """Return ``reconcile`` of a controller with its calls counted and measured."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
@@ -18,13 +18,17 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
+from svc.kube.cache import run_all
 from svc.kube.client import Client, connect
 from svc.kube.errors import KubernetesError
-from svc.manager.config import ManagerSettings
-from svc.manager.control import CONTROLLERS, Control
+from svc.manager.config import ClusterSettings, ManagerSettings, WebhookSettings
+from svc.manager.control import CONTROLLERS, Control, Controller, Supervised
 from svc.manager.hotconfig import RESTART_SECONDS, Configuration, HotConfiguration
+from svc.manager.identities import EntryController
 from svc.manager.metrics import ManagerMetrics
 from svc.manager.metricsaccess import MetricsAccess
+from svc.manager.webhook import WebhookServer, answers
+from svc.manager.webhookconfig import WebhookController
 from svc.process.clock import utc_now
 from svc.process.daemon import Daemon
 from svc.process.history import Totals
@@ -35,6 +39,8 @@ from svc.telemetry.logs import emit, log_reload, log_reload_refused
 
 #: A configuration of the cluster is in force, and it was read from the API server.
 CONFIGURATION: Final = "configuration"
+#: The server of the webhook listens, with a certificate.
+WEBHOOK: Final = "webhook"
 
 
 class RestartRequired(SvcError):
@@ -66,12 +72,14 @@ class Manager(Daemon[ManagerSettings]):
         *,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        super().__init__(settings, reactor, Health([CONFIGURATION], now=now), fatal, load)
+        conditions = [CONFIGURATION, *([] if settings.webhook is None else [WEBHOOK])]
+        super().__init__(settings, reactor, Health(conditions, now=now), fatal, load)
         self._now = now
         # Another one after each start: what a former process of this pod held is not held by this one.
         self._identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid4().hex[:12]}"
         self._client: Client | None = None
         self._hot: HotConfiguration | None = None
+        self._cluster: ClusterSettings | None = None
         self._control: Control | None = None
         self._controlling: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -80,6 +88,7 @@ class Manager(Daemon[ManagerSettings]):
         registry = CollectorRegistry()
         self._metrics = ManagerMetrics(registry, CONTROLLERS)
         self._metrics.license_valid(self._license_valid)
+        self._webhook = None if settings.webhook is None else self._webhook_server(settings.webhook)
         self._access = MetricsAccess(lambda: self._client, now, reactor.seconds) if settings.metricsSecure else None
         self.serve_pages("manager", Totals, self._members, metrics=registry, metrics_guard=self._access)
 
@@ -96,10 +105,14 @@ class Manager(Daemon[ManagerSettings]):
             self._refused,
             self._failed,
         )
-        self._running = asyncio.ensure_future(self._run(self._hot))
+        caches = list(self._hot.caches)
+        if self._webhook is not None:
+            caches.append(self._webhook.follow(client, self._failed))
+        self._running = asyncio.ensure_future(run_all(caches))
 
     def closing(self) -> Iterable[Callable[[], object]]:
         return (
+            lambda: None if self._webhook is None else self._webhook.stop(),
             lambda: _ended(self._running),
             lambda: _ended(self._controlling),
             lambda: None if self._client is None else _future(self._client.aclose()),
@@ -117,16 +130,38 @@ class Manager(Daemon[ManagerSettings]):
             self._hot.use_file(settings.cluster)
         return {}
 
-    async def _run(self, hot: HotConfiguration) -> None:
-        async with asyncio.TaskGroup() as group:
-            for cache in hot.caches:
-                group.create_task(cache.run())
+    def sweep(self) -> None:
+        if self._webhook is not None:
+            self._webhook.check()
+
+    def _webhook_server(self, settings: WebhookSettings) -> WebhookServer:
+        return WebhookServer(
+            settings,
+            self.settings.namespace,
+            lambda: self._cluster,
+            self._metrics,
+            self._reactor,
+            self._now,
+            partial(self._health.report, WEBHOOK),
+        )
+
+    def _further(self, client: Client, cluster: ClusterSettings) -> Iterator[Supervised[Controller]]:
+        """Make the controllers of what is configured."""
+        namespace, webhook, spire = self.settings.namespace, self.settings.webhook, cluster.spire
+        if webhook is not None:
+            answering = partial(answers, self._reactor, webhook, namespace)
+            make = partial(WebhookController, client, webhook, namespace, answering, self._now, self._failed)
+            yield Supervised(make, self._metrics)
+        if spire is not None:
+            parts = (client, cluster, spire, namespace, self._metrics, self._reactor, self._failed)
+            yield Supervised(partial(EntryController, *parts), self._metrics, longest_pause=spire.every)
 
     def _configured(self, client: Client, configuration: Configuration) -> None:
         """Run the controllers under another configuration; those before are cancelled first."""
         former, self._controlling = self._controlling, None
         if self._access is not None:
             self._access.use(configuration.tls)
+        self._cluster = configuration.cluster
         self._control = Control(
             client,
             self.settings.namespace,
@@ -135,6 +170,7 @@ class Manager(Daemon[ManagerSettings]):
             self._metrics,
             self._now,
             self._failed,
+            self._further(client, configuration.cluster),
         )
         self._controlling = asyncio.ensure_future(self._controlled(self._control, former))
         self._health.holds(CONFIGURATION)

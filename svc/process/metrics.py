@@ -6,12 +6,13 @@ The page ``/metrics``.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, CONTENT_TYPE_PLAIN_1_0_0
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 from twisted.internet.defer import Deferred
@@ -23,6 +24,15 @@ from twisted.web.server import Request
 from svc.process.admin import finish_later
 from svc.process.pages import Paced
 
+#: RFC 9110 section 12.4.2.
+_QUALITY: Final = re.compile(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\Z")
+#: Media type, version and value of Content-Type of each format, the preferred one first. No name here needs the
+#: escaping in which the text format 1.0.0 differs from 0.0.4.
+_FORMATS: Final = (
+    ("application/openmetrics-text", "1.0.0", openmetrics.CONTENT_TYPE_LATEST),
+    ("text/plain", "0.0.4", CONTENT_TYPE_PLAIN_0_0_4),
+    ("text/plain", "1.0.0", CONTENT_TYPE_PLAIN_1_0_0),
+)
 Admit = Callable[[Request], Deferred[int]]
 
 
@@ -35,6 +45,25 @@ class MetricsGuard(Protocol):
 
     def admit(self, request: Request) -> Deferred[int]:
         """Fires with the status of the answer to a request: 200 where it is admitted."""
+
+
+def accepted_format(accept: str) -> str:
+    """Return the Content-Type for a value of Accept: the heaviest format that it names (RFC 9110 section 12.5.1)."""
+    best, weight = CONTENT_TYPE_PLAIN_0_0_4, 0.0
+    offers = [_offer(each) for each in accept.lower().split(",")]
+    for media_type, version, content_type in _FORMATS:
+        for name, wanted, quality in offers:
+            if name == media_type and wanted in ("", version) and quality > weight:
+                best, weight = content_type, quality
+    return best
+
+
+def _offer(text: str) -> tuple[str, str, float]:
+    """Read media type, version and weight of one element of Accept; 0 for a weight that is none."""
+    name, *parameters = (part.strip() for part in text.split(";"))
+    values = dict(part.partition("=")[::2] for part in parameters)
+    quality = values.get("q", "1")
+    return name, values.get("version", "").strip('"'), float(quality) if _QUALITY.match(quality) else 0.0
 
 
 class _WithoutCreated(Collector):
@@ -60,7 +89,7 @@ class _MetricsResource(Resource):
         self._plain, self._open = Paced(self._make_plain), Paced(self._make_open)
 
     def render_GET(self, request: Request) -> int:
-        """All families, as OpenMetrics where ``Accept`` lists it."""
+        """All families, in a format that ``Accept`` lists; by default the text format 0.0.4."""
         return finish_later(request, self._page(request), self.log)
 
     async def _page(self, request: Request) -> bytes:
@@ -69,10 +98,8 @@ class _MetricsResource(Resource):
             if status != 200:
                 request.setResponseCode(status)
                 return b""
-        accepted = (request.getHeader(b"accept") or b"").lower().split(b",")
-        wanted = any(offer.split(b";")[0].strip() == b"application/openmetrics-text" for offer in accepted)
-        page = await (self._open if wanted else self._plain).get(request)
-        content_type = openmetrics.CONTENT_TYPE_LATEST if wanted else CONTENT_TYPE_LATEST
+        content_type = accepted_format((request.getHeader(b"accept") or b"").decode("latin-1"))
+        page = await (self._open if content_type == openmetrics.CONTENT_TYPE_LATEST else self._plain).get(request)
         request.setHeader(b"content-type", content_type.encode("latin-1"))
         request.setHeader(b"cache-control", b"no-store")
         return page

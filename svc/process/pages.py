@@ -8,7 +8,8 @@ connection, and pages that are made at most once a second.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Generic, TypeVar, cast
+from io import BytesIO
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from twisted.application.service import Service
 from twisted.internet.address import IPv4Address, IPv6Address
@@ -17,6 +18,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import (
     IAddress,
     IDelayedCall,
+    IHalfCloseableProtocol,
     IListeningPort,
     IOpenSSLServerConnectionCreator,
     IReactorTime,
@@ -29,6 +31,7 @@ from twisted.web.http import HTTPChannel
 from twisted.web.http import Request as HttpRequest
 from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
+from zope.interface import implementer
 
 from svc.process.listening import ListenFailed
 from svc.settings import HostPort
@@ -44,6 +47,7 @@ PAGE_SECONDS: Final = 1.0
 _TOO_LARGE: Final = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
+@implementer(IHalfCloseableProtocol)
 class _Channel(HTTPChannel):
     """
     Answers one request at a time: a client that sends more before it has the answer gets that answer and is closed.
@@ -52,6 +56,7 @@ class _Channel(HTTPChannel):
     Twisted: a connection is not read while its transport asks for a pause.
     """
 
+    site: QuietSite
     #: Whether octets of the transport are handled, of which a request was answered.
     _reading = _answered = False
     #: Whether a request waits for its answer, and whether something came behind it.
@@ -70,6 +75,19 @@ class _Channel(HTTPChannel):
             finally:
                 self._reading = False
 
+    def connectionMade(self) -> None:
+        super().connectionMade()
+        self._began = self.site.reactor.seconds()
+
+    def checkPersistence(self, request: HttpRequest, version: bytes) -> bool:
+        """Whether the connection goes on after the answer."""
+        site = self.site
+        if site.age is not None and site.reactor.seconds() - self._began >= site.age:
+            request.responseHeaders.setRawHeaders(b"Connection", [b"close"])
+            return False
+        persistent: bool = super().checkPersistence(request, version)
+        return persistent
+
     def allContentReceived(self) -> None:
         """A request is complete."""
         if self._answered:
@@ -86,11 +104,29 @@ class _Channel(HTTPChannel):
             self.persistent = False
         super().requestDone(request)
 
+    def readConnectionLost(self) -> None:
+        """The client sends no more: close behind the answer to what it has sent (RFC 9112 section 9.6)."""
+        if self._answering:
+            self._early = True
+        else:
+            self.loseConnection()
+
+    def writeConnectionLost(self) -> None:
+        """The connection is never closed in one direction from here."""
+
 
 class QuietSite(Site):
-    """A site without an access log, which answers one request of a connection at a time."""
+    """
+    A site without an access log, which answers one request of a connection at a time.
+
+    Attributes:
+        age: seconds after which a connection ends with its next answer; None for never.
+        received: octets of bodies that are kept, where the class of requests counts them.
+    """
 
     noisy = False
+    age: float | None = None
+    received = 0
     protocol = _Channel  # type: ignore[assignment]  # Twisted's own is a function, which chooses a class by ALPN
 
     def log(self, request: HttpRequest) -> None:
@@ -127,6 +163,21 @@ def _fire(made: Any, waiting: Sequence[Deferred[Any]]) -> None:
         each.callback(made)
 
 
+class ConnectionTimes(NamedTuple):
+    """
+    How long a connection is kept, in seconds.
+
+    Attributes:
+        idle: without a request.
+        lifetime: until it is aborted, even while it is active.
+        age: until it ends with its next answer, which says so; None for never.
+    """
+
+    idle: float = IDLE_SECONDS
+    lifetime: float = LIFETIME
+    age: float | None = None
+
+
 class HttpService(Service):
     """
     Serves pages at one address while it runs.
@@ -137,6 +188,8 @@ class HttpService(Service):
         reactor: opens the port (``IReactorTCP``) and measures time (``IReactorTime``).
         key: names the address in the configuration, for errors.
         creator: of TLS; None for plain HTTP.
+        request: the class of requests.
+        times: how long connections are kept.
     """
 
     def __init__(
@@ -147,13 +200,16 @@ class HttpService(Service):
         reactor: Any,
         key: str = "adminAddr",
         creator: IOpenSSLServerConnectionCreator | None = None,
+        request: type[PageRequest] | None = None,
+        times: ConnectionTimes = ConnectionTimes(),  # noqa: B008 - it cannot be changed
     ) -> None:
         self._address = address
         self._key = key
         self._reactor = reactor
-        site = QuietSite(root, requestFactory=_PageRequest, timeout=IDLE_SECONDS, reactor=reactor)
+        site = QuietSite(root, requestFactory=request or PageRequest, timeout=times.idle, reactor=reactor)
+        site.age = times.age
         served = site if creator is None else TLSMemoryBIOFactory(creator, False, site, reactor)
-        self._factory = _PageFactory(served, reactor)
+        self._factory = _PageFactory(served, reactor, times.lifetime)
         self._port: IListeningPort | None = None
 
     @property
@@ -189,18 +245,34 @@ class HttpService(Service):
         return succeed(None) if closed is None else closed
 
 
-class _PageRequest(Request):
-    """A request without a body: one that announces a large body, or one of unknown length, is answered with 413."""
+class PageRequest(Request):
+    """
+    A request whose body is kept in memory: one that announces a larger body, or one of unknown length, gets 413.
 
+    Attributes:
+        max_body: octets.
+    """
+
+    max_body = MAX_BODY
     _refused = False
 
     def gotLength(self, length: int | None) -> None:
-        self._refused = length is None or length > MAX_BODY
-        super().gotLength(0 if self._refused else length)
-        if self._refused:
-            if self.channel.transport is not None:
-                self.channel.transport.write(_TOO_LARGE)
-            self.channel.loseConnection()
+        """Overridden since Twisted writes larger bodies into files."""
+        self.content = BytesIO()
+        if length is None or length > self.max_body:
+            self.refuse(_TOO_LARGE)
+
+    @property
+    def quiet_site(self) -> QuietSite:
+        """Where it is served."""
+        return cast(_Channel, self.channel).site
+
+    def refuse(self, answer: bytes) -> None:
+        """Write an answer at once, and close the connection."""
+        self._refused = True
+        if self.channel.transport is not None:
+            self.channel.transport.write(answer)
+        self.channel.loseConnection()
 
     def handleContentChunk(self, data: bytes) -> None:
         if not self._refused:
@@ -212,6 +284,7 @@ class _PageRequest(Request):
             super().process()
 
 
+@implementer(IHalfCloseableProtocol)
 class _LimitedConnection(ProtocolWrapper):
     """A connection that is closed at the end of its lifetime, even while it is active."""
 
@@ -220,7 +293,17 @@ class _LimitedConnection(ProtocolWrapper):
 
     def connectionMade(self) -> None:
         super().connectionMade()
-        self._end = self.factory.clock.callLater(LIFETIME, self._over)
+        self._end = self.factory.clock.callLater(self.factory.lifetime, self._over)
+
+    def readConnectionLost(self) -> None:
+        if IHalfCloseableProtocol.providedBy(self.wrappedProtocol):
+            IHalfCloseableProtocol(self.wrappedProtocol).readConnectionLost()
+        else:
+            # TLS was not ended before the stream.
+            self.loseConnection()
+
+    def writeConnectionLost(self) -> None:
+        pass
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         if self._end is not None:
@@ -239,8 +322,9 @@ class _PageFactory(WrappingFactory[_LimitedConnection]):
     protocol = _LimitedConnection
     noisy = False
 
-    def __init__(self, wrapped: QuietSite | TLSMemoryBIOFactory, clock: IReactorTime) -> None:
+    def __init__(self, wrapped: QuietSite | TLSMemoryBIOFactory, clock: IReactorTime, lifetime: float) -> None:
         super().__init__(wrapped)
+        self.lifetime = lifetime
         self.clock = clock
 
     def buildProtocol(self, addr: IAddress | None) -> _LimitedConnection | None:  # type: ignore[override]  # WrappingFactory does not declare the None that Factory allows

@@ -59,6 +59,13 @@ def parse_upstream(value: object) -> HostPort | str:
     return address
 
 
+def _remote(value: object) -> HostPort:
+    address = HostPort.parse(value)
+    if not address.host or not address.port:
+        raise ValueError("an address host:port that can be reached from elsewhere")
+    return address
+
+
 def parse_optional_address(value: object) -> HostPort | None:
     """Parse an address; ``"0"`` and the empty text disable a listener. The text of a ``ValueError`` says the rest."""
     if value in ("", "0", 0) and not isinstance(value, bool | float):
@@ -127,6 +134,7 @@ Upstream = Annotated[
     BeforeValidator(parse_upstream),
     text_format("`host:port` or socket", f"{SOCKET_PATTERN}|{ADDRESS_PATTERN}"),
 ]
+RemoteAddress = Annotated[HostPort, BeforeValidator(_remote), text_format("`host:port`", ADDRESS_PATTERN)]
 OptionalAddress = Annotated[
     HostPort | None,
     BeforeValidator(parse_optional_address),

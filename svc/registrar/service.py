@@ -16,6 +16,7 @@ from svc.process.daemon import Daemon
 from svc.process.history import Totals
 from svc.registrar.config import OWNER, RegistrarSettings
 from svc.spire.entries import EntryChanges, changes
+from svc.spire.errors import EntryRefused
 from svc.spire.server import EntryFailure, SpireServer
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -25,13 +26,6 @@ from svc.telemetry.logs import emit
 ENTRIES: Final = "entries"
 #: Seconds between attempts until the first success.
 EAGER_SECONDS: Final = 1.0
-
-
-class EntryRefused(SvcError):
-    """the SPIRE server refuses to {action} the entry {entry}: {detail}"""
-
-    reason = "entry_refused"
-    hint = "correct the entry, or delete what is in its way at the server"
 
 
 class Server(Protocol):

@@ -19,6 +19,13 @@ class EntriesRefused(SvcError):
     hint = "the SVID of this process must be that of an entry with admin: true, or be in admin_ids of the server"
 
 
+class EntryRefused(SvcError):
+    """the SPIRE server refuses to {action} the entry {entry}: {detail}"""
+
+    reason = "entry_refused"
+    hint = "correct the entry, or delete what is in its way at the server"
+
+
 class EntryMalformed(SvcError):
     """the registration entry for {spiffe_id} is malformed: {defect}"""
 

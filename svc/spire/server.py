@@ -6,7 +6,7 @@ import os
 import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from grpclib.client import Channel, UnaryUnaryMethod
@@ -26,6 +26,8 @@ from svc.spire.messages import (
     ListEntriesResponse,
 )
 
+#: The client side of mutual TLS to a server.
+ServerContext: TypeAlias = ssl.SSLContext
 _SERVICE: Final = "/spire.api.server.entry.v1.Entry/"
 #: Entries in one call; a server takes 4 MiB.
 PAGE: Final = 200

@@ -486,6 +486,27 @@ class Event(Enum):
     MANAGER_LEADING = ("svc.manager.leading", _OPERATIONAL, _INFO, "success", "this replica leads")
     MANAGER_LEASE_LOST = ("svc.manager.lease_lost", _OPERATIONAL, _WARN, "failure", "this replica leads no more")
     MANAGER_LICENSE_CHANGED = ("svc.manager.license.changed", _AUDIT, _INFO, "success", "the license state changed")
+    MANAGER_WEBHOOK_CERTIFICATE = (
+        "svc.manager.webhook.certificate",
+        _OPERATIONAL,
+        _INFO,
+        "success",
+        "the webhook has a new certificate",
+    )
+    MANAGER_INJECTION_DENIED = (
+        "svc.manager.injection.denied",
+        _SECURITY,
+        _WARN,
+        "failure",
+        "a pod was refused, it cannot have the proxy",
+    )
+    MANAGER_ENTRIES_CHANGED = (
+        "svc.manager.entries.changed",
+        _AUDIT,
+        _INFO,
+        "success",
+        "registration entries of service accounts changed",
+    )
     MANAGER_RECONCILE_FAILED = (
         "svc.manager.reconcile.failed",
         _OPERATIONAL,

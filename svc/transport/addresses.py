@@ -16,6 +16,8 @@ from svc.transport.errors import AddressInvalid
 EXPECTED: Final = "host:port, [ipv6]:port, tcp:host:port or unix:///absolute/path"
 _PORT: Final = re.compile(r"[0-9]{1,5}\Z")
 _LABEL: Final = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\Z")
+#: Names of interfaces that a resolver takes as they are; ``ipaddress`` accepts any characters.
+_ZONE: Final = re.compile(r"[A-Za-z0-9._~@:+-]{1,64}\Z")
 _MAX_NAME: Final = 253
 _MAX_UNIX_PATH: Final = 107
 
@@ -92,12 +94,13 @@ def _parse_unix(text: str) -> UnixAddress:
 
 
 def is_ip_literal(host: str) -> bool:
-    """Whether a host, without brackets, is an IPv4 or IPv6 address."""
+    """Whether a host, without brackets, is an IPv4 or IPv6 address; that of a link may have a zone (RFC 4007)."""
+    address, percent, zone = host.partition("%")
     try:
-        ipaddress.ip_address(host)
+        version = ipaddress.ip_address(address).version
     except ValueError:
         return False
-    return True
+    return not percent or (version == 6 and _ZONE.match(zone) is not None)
 
 
 def _is_host(host: str) -> bool:

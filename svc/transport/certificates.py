@@ -260,7 +260,8 @@ class CertificateClientCreator(Creator):
 
     def __init__(self, host: str, *, observer: ConnectionObserver | None = None) -> None:
         super().__init__("default", observer)
-        self._host = host.removesuffix(".")
+        # A certificate names no zone.
+        self._host = host.partition("%")[0].removesuffix(".")
         options = CertificateOptions(trustRoot=platformTrust(), raiseMinimumTo=TLSVersion.TLSv1_2)
         self._context: SSL.Context = options.getContext()
         self._context.set_verify(SSL.VERIFY_PEER, _keep_defect)

@@ -8,22 +8,20 @@ Owns the assembly of sockets, TLS, limits and observer. An application needs ``M
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from twisted.internet import error
-from twisted.internet.defer import CancelledError, Deferred, execute
-from twisted.internet.endpoints import HostnameEndpoint, TCP4ClientEndpoint, TCP6ClientEndpoint, UNIXClientEndpoint
+from twisted.internet.defer import CancelledError, Deferred, execute, fail
+from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, UNIXClientEndpoint
 from twisted.internet.interfaces import (
     IAddress,
-    IHostnameResolver,
     IListeningPort,
     IProtocol,
     IProtocolFactory,
-    IReactorPluggableNameResolver,
-    IReactorTCP,
-    IReactorTime,
     IStreamClientEndpoint,
     IStreamServerEndpoint,
 )
@@ -40,6 +38,7 @@ from svc.transport.fair_limiter import FairLimiter
 from svc.transport.fast.selection import select_tcp
 from svc.transport.handshake import TlsFactory, TlsProtocol, address_text, default_tls_protocol
 from svc.transport.limits import Limit, Timeouts, handshake_limit, waiting_limit
+from svc.transport.names import Attempts, resolve_name
 from svc.transport.observer import ConnectionObserver, NullObserver
 from svc.transport.proxied import ProxiedFactory
 from svc.transport.tcp import BACKLOG, connect_tcp, listen_tcp
@@ -226,8 +225,8 @@ class PlainClientEndpoint:
 
     Args:
         reactor: the reactor.
-        address: where to connect to; a name is resolved and its addresses are tried in turn.
-        timeout: seconds until the attempt fails.
+        address: where to connect to; a name is resolved, see :class:`svc.transport.names.Attempts`.
+        timeout: seconds until the attempt at one address fails.
         bind_address: the local host and port, or None.
     """
 
@@ -246,7 +245,10 @@ class PlainClientEndpoint:
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """Connect; fires with the connected protocol, or fails with ``ConnectFailed`` or ``ConnectTimeout``."""
-        connecting = self._start(protocolFactory)
+        try:
+            connecting = self._start(protocolFactory)
+        except OSError as error:
+            connecting = fail(error)
         connecting.addErrback(self._typed_failure)
         return connecting
 
@@ -255,26 +257,32 @@ class PlainClientEndpoint:
         if isinstance(address, UnixAddress):
             unix: Deferred[IProtocol] = UNIXClientEndpoint(self._reactor, address.path, self._timeout).connect(factory)
             return unix
-        if address.is_ip and isinstance(self._reactor, PosixReactorBase):
+        if address.is_ip:
+            return self._connect_to(address.host, address.port, factory)
+        resolving = resolve_name(self._reactor.nameResolver, address.host, address.port)
+        return resolving.addCallback(self._connect_to_first, address.port, factory)
+
+    def _connect_to_first(self, hosts: list[str], port: int, factory: IProtocolFactory) -> Deferred[IProtocol]:
+        return Attempts(self._reactor, [partial(self._connect_to, host, port, factory) for host in hosts]).start()
+
+    def _connect_to(self, host: str, port: int, factory: IProtocolFactory) -> Deferred[IProtocol]:
+        if isinstance(self._reactor, PosixReactorBase):
             attempt = _TcpAttempt(factory)
             connector = connect_tcp(
                 self._reactor,
-                address.host,
-                address.port,
+                host,
+                port,
                 attempt,
                 timeout=self._timeout,
                 bind_address=self._bind_address,
                 eager=select_tcp().fast,
             )
             return attempt.result_of(connector)
-        where = (address.host, address.port, self._timeout, self._bind_address)
-        if address.is_ip:
-            kind = TCP6ClientEndpoint if ":" in address.host else TCP4ClientEndpoint
-            numbered: Deferred[IProtocol] = kind(self._reactor, *where).connect(factory)
-            return numbered
-        named = HostnameEndpoint(TransportReactor(self._reactor), *where)
-        connecting: Deferred[IProtocol] = named.connect(factory)
-        return connecting
+        kind = TCP6ClientEndpoint if ":" in host else TCP4ClientEndpoint
+        numbered: Deferred[IProtocol] = kind(self._reactor, host, port, self._timeout, self._bind_address).connect(
+            factory
+        )
+        return numbered
 
     def _typed_failure(self, failure: Failure) -> Failure:
         if failure.check(CancelledError, TransportError) is not None:
@@ -438,33 +446,14 @@ class _TcpAttempt(ClientFactory):
             result.errback(reason)
 
 
-@implementer(IReactorTCP, IReactorTime, IReactorPluggableNameResolver)
 class TransportReactor:
-    """The part of a reactor that ``HostnameEndpoint`` and the operator's pages need, with our transports."""
+    """The part of a reactor that the operator's pages need, with our transports."""
 
     def __init__(self, reactor: Any) -> None:
         self._reactor = reactor
         self.seconds = reactor.seconds
         self.callLater = reactor.callLater
         self.getDelayedCalls = reactor.getDelayedCalls
-
-    @property
-    def nameResolver(self) -> IHostnameResolver:
-        """The reactor's resolver."""
-        resolver: IHostnameResolver = self._reactor.nameResolver
-        return resolver
-
-    def installNameResolver(self, resolver: IHostnameResolver) -> IHostnameResolver:
-        """Install a resolver in the reactor."""
-        previous: IHostnameResolver = self._reactor.installNameResolver(resolver)
-        return previous
-
-    def connectTCP(
-        self, host: str, port: int, factory: Any, timeout: float = 30, bindAddress: tuple[str, int] | None = None
-    ) -> Any:
-        """Connect with our transports."""
-        eager = select_tcp().fast
-        return connect_tcp(self._reactor, host, port, factory, timeout=timeout, bind_address=bindAddress, eager=eager)
 
     def listenTCP(self, port: int, factory: Any, backlog: int = BACKLOG, interface: str = "") -> Any:
         """Listen with our transports."""
@@ -478,6 +467,8 @@ def _error_text(found: BaseException) -> str:
         (error.NoRouteError, "no route to the host"),
         (error.ConnectBindError, "the local address cannot be used"),
         (error.UnknownHostError, "the name does not resolve"),
+        # Names are resolved elsewhere: of an IP address only its zone can be unknown.
+        (socket.gaierror, "its zone is no network interface of this machine"),
     ):
         if isinstance(found, kind):
             return text

@@ -12,10 +12,18 @@ from typing import Any, cast
 
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IAddress, IDelayedCall, IProtocol, IProtocolFactory, IReactorTime, ITransport
+from twisted.internet.interfaces import (
+    IAddress,
+    IDelayedCall,
+    IHalfCloseableProtocol,
+    IProtocol,
+    IProtocolFactory,
+    IReactorTime,
+    ITransport,
+)
 from twisted.internet.protocol import Factory, Protocol
 from twisted.python.failure import Failure
-from zope.interface import directlyProvides, providedBy
+from zope.interface import directlyProvides, implementer, providedBy
 
 from svc.transport.errors import TransportError
 from svc.transport.fair_limiter import FairLimiter, release_slot, source_network
@@ -38,6 +46,7 @@ class ProxiedTransport:
         return getattr(self._transport, name)
 
 
+@implementer(IHalfCloseableProtocol)
 class ProxiedConnection(Protocol):
     """Reads the header, then forwards to the protocol above."""
 
@@ -73,6 +82,17 @@ class ProxiedConnection(Protocol):
                 return
             if found is not None:
                 self._connect_above(found[0].source, found[1])
+
+    def readConnectionLost(self) -> None:
+        """The client sends no more: the protocol above may still send, without one it is the end."""
+        half: Any = IHalfCloseableProtocol(self._above, None)
+        if half is not None:
+            half.readConnectionLost()
+        else:
+            cast(Any, self.transport).connectionLost(Failure(ConnectionDone()))
+
+    def writeConnectionLost(self) -> None:
+        """TCP is never closed in one direction by the protocol above."""
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
         """The connection ended."""

@@ -21,7 +21,6 @@ class RemoteProtocolError(SvcError):
         "transfer_coding_refused": Reason("the only accepted transfer coding is chunked", http_status=501),
         "head_too_large": Reason("the head is larger than {limit} octets", http_status=431),
         "too_many_fields": Reason("the message has more than {limit} fields", http_status=431),
-        "upgrade_with_body": Reason("a request with Upgrade must not have a body"),
         "too_much_held_back": Reason("more than {limit} octets followed a request with Upgrade before its response"),
         "too_many_interim": Reason("more than {limit} interim responses came before the final one"),
         "truncated": Reason("the connection ended in the middle of a message"),

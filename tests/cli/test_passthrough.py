@@ -241,7 +241,7 @@ class CompiledTests(PassedCase):
         """All keys are the same by the file as by the YAML."""
         self.configure(
             f"{CONFIG}defaultUserGroups: [a, b]\nkubeconfig: k\nrequireExplicitContextSwitch: true\n"
-            "auditLog: {enabled: true, path: /x, level: debug}\n"
+            "auditLog: {enabled: true, path: /x, level: debug}\npodTemplates: {R.x: [a, b]}\n"
         )
         from svc.cli.compartments.compiled import load
 
@@ -249,7 +249,7 @@ class CompiledTests(PassedCase):
         self.assertTrue(os.path.exists(self.kept))
         self.assertEqual(first, load(self.environ))
         assert first is not None
-        self.assertEqual(("a", "b"), first.default_groups)
+        self.assertEqual((("a", "b"), {"R.x": ("a", "b")}), (first.default_groups, first.templates))
 
     def test_used(self) -> None:
         """The file is what is read: a value that it alone has shows."""

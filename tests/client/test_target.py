@@ -34,6 +34,14 @@ class TargetTests(SynchronousTestCase):
         self.check("https://[::1]", "::1", 443, "[::1]", "/")
         self.check("https://localhost.:443/", "localhost.", 443, "localhost.", "/")
 
+    def test_zones(self) -> None:
+        """The zone of an address is connected to and not sent (RFC 6874); it may follow %25."""
+        self.check("https://[fe80::1%eth0]/x", "fe80::1%eth0", 443, "[fe80::1]", "/x")
+        self.check("https://[fe80::1%25eth0]:8443/", "fe80::1%eth0", 8443, "[fe80::1]:8443", "/")
+        self.check("https://[fe80::1%25]/", "fe80::1%25", 443, "[fe80::1]", "/")
+        for zone in ("", " ", "a b", "ä", "\0", "a%b", "a" * 65):
+            self.assertRaises(RequestInvalid, Target.parse, f"https://[fe80::1%{zone}]/")
+
     def test_path_is_left_alone(self) -> None:
         """Dot segments, empty segments and percent escapes are sent as typed; a bare question mark stays."""
         self.check("https://a/x/../y//%2e?", "a", 443, "a", "/x/../y//%2e?")

@@ -22,6 +22,7 @@ defaultUserGroups: [team-a]
 kubeconfig: /etc/kube/config
 requireExplicitContextSwitch: true
 auditLog: {enabled: true, path: /var/log/svc.log, level: warn}
+podTemplates: {Rollout.argoproj.io: [spec.template], Train: [spec.*.template, template]}
 """
 
 
@@ -50,6 +51,7 @@ class ReadTests(SynchronousTestCase):
                 "/etc/kube/config",
                 True,
                 AuditLog(True, "/var/log/svc.log", "warn"),
+                {"Rollout.argoproj.io": ("spec.template",), "Train": ("spec.*.template", "template")},
             ),
             config,
         )
@@ -84,6 +86,11 @@ class ReadTests(SynchronousTestCase):
             ("auditLog: true", "auditLog: true: expected a mapping"),
             ("auditLog: {enabled: 1}", "auditLog.enabled: 1: expected true or false"),
             ("auditLog: {path: 1}", "auditLog.path: 1: expected text"),
+            ("podTemplates: {rollout: [a]}", "'rollout': expected a kind with its group, such as Rollout.argoproj.io"),
+            ("podTemplates: {R.: [a]}", "expected a kind with its group"),
+            ("podTemplates: {R: spec}", "podTemplates.R: 'spec': expected a list"),
+            ("podTemplates: {R: [a..b]}", "podTemplates.R[0]: 'a..b': expected keys separated by dots"),
+            ("podTemplates: {R: ['**']}", "podTemplates.R[0]: '**': expected keys separated by dots"),
             ("auditLog: {level: trace}", "auditLog.level: 'trace': expected 'debug', 'info', 'warn' or 'error'"),
         ):
             self.assertIn(expected, defect(text), text)

@@ -22,10 +22,10 @@ from svc.injection import InjectionRefused, InjectionSettings, inject
 from svc.settings import parse
 
 FOLDER = Path(__file__).parent / "golden"
+TRUST_DOMAIN = "example.org"
 SETTINGS = parse(
     """
     image: registry.example.org/svc:1.0
-    trustDomain: example.org
     source: 5f0c3b7a
     pqIssuer: svc-authority.svc-system.svc:8444
     pqIssuerID: spiffe://example.org/svc/authority
@@ -62,14 +62,14 @@ def patched(document: Any, operations: Iterable[Mapping[str, Any]]) -> Any:
 
 def injected(pod: Document, settings: InjectionSettings = SETTINGS) -> Document:
     """Inject into a pod."""
-    result: Document = patched(pod, inject(pod, settings).operations)
+    result: Document = patched(pod, inject(pod, settings, TRUST_DOMAIN).operations)
     return result
 
 
 def result_of(pod: Document) -> Document:
     """What a file of ``golden/`` says beside the pod."""
     try:
-        found = inject(pod, SETTINGS)
+        found = inject(pod, SETTINGS, TRUST_DOMAIN)
     except InjectionRefused as error:
         return {"refused": {"reason": error.reason, "message": str(error)}}
     warnings = {"warnings": list(found.warnings)} if found.warnings else {}

@@ -10,7 +10,6 @@ from tests.injection.documents import injected, proxy_of
 
 REQUIRED = """
 image: registry.example.org/svc@sha256:0f
-trustDomain: example.org
 pqIssuer: issuer.example.org:8444
 pqIssuerID: spiffe://example.org/svc/*
 """
@@ -53,7 +52,6 @@ class SettingsTests(SynchronousTestCase):
             ("image: 'a b'", "image"),
             ("image: ''", "image"),
             (f"image: {'a' * 513}", "image"),
-            ("trustDomain: Example.org", "trustDomain"),
             ("pqIssuer: unix:///run/svc/pq.sock", "pqIssuer"),
             ("pqIssuer: ':8444'", "pqIssuer"),
             ("pqIssuer: issuer:0", "pqIssuer"),

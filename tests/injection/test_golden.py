@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.config import ProxySettings
 from svc.settings import parse
-from tests.injection.documents import SETTINGS, Document, golden, injected, proxy_of, result_of, variables
+from tests.injection.documents import TRUST_DOMAIN, Document, golden, injected, proxy_of, result_of, variables
 from tests.injection.expansion import FACTS, loaded
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "kubernetes" / "web.yaml"
@@ -39,7 +39,7 @@ class GoldenTests(SynchronousTestCase):
                 continue
             pod = document["injected"]
             settings = loaded(pod)
-            self.assertEqual((SETTINGS.trustDomain, None), (settings.trustDomain, settings.startTimeout), name)
+            self.assertEqual((TRUST_DOMAIN, None), (settings.trustDomain, settings.startTimeout), name)
             self.assertEqual(pod["metadata"]["labels"], settings.workload.labels, name)
             facts = {key: getattr(settings.workload, key) for key in FACTS.values()}
             self.assertEqual({key: f"the-{key}" for key in FACTS.values()}, facts, name)

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.injection import ReviewInvalid, inject
 from svc.injection.container import MAX_CONFIG
-from tests.injection.documents import SETTINGS, Document, injected, proxy_of, variables
+from tests.injection.documents import SETTINGS, TRUST_DOMAIN, Document, injected, proxy_of, variables
 from tests.injection.expansion import loaded
 from tests.refusals import assert_refused
 
@@ -128,7 +128,7 @@ class AnyPodTests(SynchronousTestCase):
         pod = pod_of()
         pod["metadata"]["annotations"] |= {"mls.svc.internal/level": text, "example.org/other": "\0"}
         if "\0" in text:
-            assert_refused(self, "injection_facts", inject, pod, SETTINGS)
+            assert_refused(self, "injection_facts", inject, pod, SETTINGS, TRUST_DOMAIN)
             return
         self.assertEqual(text, loaded(injected(pod)).workload.annotations["mls.svc.internal/level"])
 
@@ -142,7 +142,7 @@ class EndTests(SynchronousTestCase):
             pod = pod_of(terminationGracePeriodSeconds=grace)
             found = injected(pod)["spec"]["containers"][0].get("lifecycle")
             self.assertEqual({"preStop": {"sleep": {"seconds": seconds}}} if seconds else None, found, grace)
-            self.assertEqual(seconds < 4, bool(inject(pod, SETTINGS).warnings))
+            self.assertEqual(seconds < 4, bool(inject(pod, SETTINGS, TRUST_DOMAIN).warnings))
 
 
 class SizeTests(SynchronousTestCase):
@@ -158,7 +158,7 @@ class SizeTests(SynchronousTestCase):
         self.assertEqual(MAX_CONFIG, len(variables(proxy_of(result))["SVC_CONFIG"].encode()))
         self.assertEqual(result["metadata"]["labels"], loaded(result).workload.labels)
         pod["metadata"]["labels"]["rest"] += "w"
-        error = assert_refused(self, "injection_too_large", inject, pod, SETTINGS)
+        error = assert_refused(self, "injection_too_large", inject, pod, SETTINGS, TRUST_DOMAIN)
         self.assertEqual((MAX_CONFIG + 1, MAX_CONFIG), (error.evidence["size"], error.evidence["limit"]))
 
     def test_large_pod(self) -> None:
@@ -167,7 +167,7 @@ class SizeTests(SynchronousTestCase):
         large = pod_of({"name": "web", "env": [{"name": f"V{number}", "value": "v" * 180} for number in range(1000)]})
         large["metadata"]["annotations"]["example.org/text"] = "t" * 20000
         self.assertGreater(len(json.dumps(large)), 200_000)
-        small, other = (len(json.dumps(inject(each, SETTINGS).operations)) for each in (plain, large))
+        small, other = (len(json.dumps(inject(each, SETTINGS, TRUST_DOMAIN).operations)) for each in (plain, large))
         self.assertLess(other - small, 100)
 
 
@@ -177,9 +177,9 @@ class RefusalTests(SynchronousTestCase):
     def test_shared(self) -> None:
         """Ports of the node, and processes of others."""
         for key in ("hostNetwork", "hostPID", "shareProcessNamespace"):
-            error = assert_refused(self, "injection_shared", inject, pod_of(**{key: True}), SETTINGS)
+            error = assert_refused(self, "injection_shared", inject, pod_of(**{key: True}), SETTINGS, TRUST_DOMAIN)
             self.assertIn(f"{key}: true", str(error))
-            self.assertTrue(inject(pod_of(**{key: False}), SETTINGS).operations)
+            self.assertTrue(inject(pod_of(**{key: False}), SETTINGS, TRUST_DOMAIN).operations)
 
     def test_ports_taken(self) -> None:
         """Ports that a container declares, and those of the proxy itself; UDP is another matter."""
@@ -197,10 +197,10 @@ class RefusalTests(SynchronousTestCase):
             for pod in (pod_of(container), pod_of({"name": "app"}, initContainers=[container])):
                 pod["metadata"]["annotations"][PORTS] = given_ports
                 if sentence:
-                    error = assert_refused(self, "injection_port_taken", inject, pod, SETTINGS)
+                    error = assert_refused(self, "injection_port_taken", inject, pod, SETTINGS, TRUST_DOMAIN)
                     self.assertEqual(sentence, str(error))
                 else:
-                    self.assertTrue(inject(pod, SETTINGS).operations)
+                    self.assertTrue(inject(pod, SETTINGS, TRUST_DOMAIN).operations)
 
     def test_names_taken(self) -> None:
         """A container or volume with a name of ours is ours only where an earlier injection has made it."""
@@ -218,7 +218,7 @@ class RefusalTests(SynchronousTestCase):
             (pod_of(volumes=[volume], initContainers=[ours]), {}, "init container svc-proxy"),
         ):
             pod["metadata"]["labels"] = made
-            error = assert_refused(self, "injection_name_taken", inject, pod, SETTINGS)
+            error = assert_refused(self, "injection_name_taken", inject, pod, SETTINGS, TRUST_DOMAIN)
             self.assertIn(f"a {name} that", str(error))
 
     def test_facts(self) -> None:
@@ -227,7 +227,7 @@ class RefusalTests(SynchronousTestCase):
         pod["metadata"]["annotations"]["mls.svc.internal/compartment"] = "c" * 1024
         loaded(injected(pod))
         pod["metadata"]["annotations"]["mls.svc.internal/compartment"] += "c"
-        error = assert_refused(self, "injection_facts", inject, pod, SETTINGS)
+        error = assert_refused(self, "injection_facts", inject, pod, SETTINGS, TRUST_DOMAIN)
         self.assertIn("annotations/mls.svc.internal/compartment", str(error))
 
     def test_shapes(self) -> None:
@@ -243,7 +243,7 @@ class RefusalTests(SynchronousTestCase):
             ({"spec": {"initContainers": [{"name": "a", "ports": [{"containerPort": "1"}]}]}}, "spec.initContainers.0"),
         ):
             pod: dict[str, Any] = {**pod_of(), **change}
-            error = self.assertRaises(ReviewInvalid, inject, pod, SETTINGS)
+            error = self.assertRaises(ReviewInvalid, inject, pod, SETTINGS, TRUST_DOMAIN)
             self.assertIn(f"answered: {place}", str(error))
 
 
@@ -254,5 +254,9 @@ class SourceTests(SynchronousTestCase):
         """That of the argument stands above that of the settings; both may be the agent's default."""
         plain = SETTINGS.model_copy(update={"source": ""})
         for chosen, source, expected in ((SETTINGS, "", "5f0c3b7a"), (SETTINGS, "b", "b"), (plain, "", None)):
-            [add] = [each for each in inject(pod_of(), chosen, source).operations if each["path"] == "/spec/volumes"]
+            [add] = [
+                each
+                for each in inject(pod_of(), chosen, TRUST_DOMAIN, source).operations
+                if each["path"] == "/spec/volumes"
+            ]
             self.assertIn(f"'source': {expected!r}" if expected else "'readOnly': True}", str(add["value"]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.injection import ReviewOutcome, review
-from tests.injection.documents import SETTINGS, Document, golden, patched
+from tests.injection.documents import SETTINGS, TRUST_DOMAIN, Document, golden, patched
 
 UID: Final = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
@@ -37,7 +37,7 @@ def review_of(name: str, **changes: object) -> Document:
 
 def answer(document: object, **namespaces: str) -> tuple[Document, ReviewOutcome]:
     """The response of a review, as it is sent."""
-    whole, outcome = review(document, SETTINGS, namespaces)
+    whole, outcome = review(document, SETTINGS, TRUST_DOMAIN, namespaces)
     whole = json.loads(json.dumps(whole))
     assert (whole["apiVersion"], whole["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
     response: Any = whole["response"]

@@ -15,7 +15,7 @@ from uuid import uuid4
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.injection import ReviewOutcome, review
-from tests.injection.documents import SETTINGS, Document, golden, proxy_of
+from tests.injection.documents import SETTINGS, TRUST_DOMAIN, Document, golden, proxy_of
 from tests.injection.expansion import loaded
 from tests.integration.kube_rig import SERVER
 from tests.peers.apiserver import ApiServer, ApiServerFailed
@@ -92,7 +92,7 @@ class Webhooks:
             def do_POST(self) -> None:
                 document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 if self.path.startswith("/inject"):
-                    answer, outcome = review(document, SETTINGS)
+                    answer, outcome = review(document, SETTINGS, TRUST_DOMAIN)
                     outcomes.append(outcome)
                 else:
                     answer = _other(document)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import json
 import socket
 import sqlite3
+import ssl
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -380,6 +382,75 @@ class VirtualHostTests(_Case):
         self.assertEqual("127.0.0.1:18443", self.newest()["authority"])
         self.assertEqual(b"pay.bank.example /a\n", self.get("unnamed", "/a", "pay.bank.example"))
         self.assertEqual("pay.bank.example", self.newest()["authority"])
+
+
+class HalfClosedTests(_Case):
+    """Clients that end their stream behind the request (RFC 9112 section 9.6)."""
+
+    def test_netcat(self) -> None:
+        """``nc -N`` gets the answer of a peer that takes its time."""
+        request = b"GET /app/slow/1 HTTP/1.1\r\nHost: a\r\n\r\n"
+        done = run([find("nc.openbsd"), "-N", "127.0.0.1", str(self.ports["unnamed"])], data=request)
+        self.assertTrue(done.stdout.startswith(b"HTTP/1.1 200 "), done.stdout)
+
+    def test_many_octets(self) -> None:
+        """A response that fills every buffer arrives whole behind FIN."""
+        with socket.create_connection(("127.0.0.1", self.ports["unnamed"]), 60) as connection:
+            connection.sendall(b"GET /big.bin HTTP/1.1\r\nHost: a\r\n\r\n")
+            connection.shutdown(socket.SHUT_WR)
+            digest, size = hashlib.sha256(), 0
+            with connection.makefile("rb") as stream:
+                while stream.readline() not in (b"\r\n", b""):
+                    pass
+                while data := stream.read(MIB):
+                    digest.update(data)
+                    size += len(data)
+        self.assertEqual((BIG, webapp.digest(BIG)), (size, digest.hexdigest()))
+
+    def test_close_notify(self) -> None:
+        """So does one over TLS behind close_notify, with FIN or without, and behind a PROXY header."""
+        head = b"\x0d\x0a\x0d\x0a\x00\x0d\x0a\x51\x55\x49\x54\x0a\x20\x00\x00\x00"
+        for listener, fin, first in (("web", False, b""), ("web", True, b""), ("told", True, head)):
+            with self.subTest(listener=listener, fin=fin):
+                received = self.tls(self.ports[listener], b"GET /bytes/5000000 HTTP/1.1\r\nHost: a\r\n\r\n", fin, first)
+                self.assertEqual(webapp.octets(5_000_000), received.partition(b"\r\n\r\n")[2])
+
+    def tls(self, port: int, request: bytes, fin: bool, first: bytes) -> bytes:
+        """Send a request, close_notify and FIN; return everything that comes back."""
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        tls = self.credentials.context().wrap_bio(incoming, outgoing)
+        with socket.create_connection(("127.0.0.1", port), 60) as connection:
+            connection.sendall(first)
+            while True:
+                try:
+                    tls.do_handshake()
+                    break
+                except ssl.SSLWantReadError:
+                    connection.sendall(outgoing.read())
+                    incoming.write(connection.recv(65536))
+            tls.write(request)
+            self.assertRaises(ssl.SSLWantReadError, tls.unwrap)
+            connection.sendall(outgoing.read())
+            if fin:
+                connection.shutdown(socket.SHUT_WR)
+            while data := connection.recv(65536):
+                incoming.write(data)
+        received = b""
+        with contextlib.suppress(ssl.SSLZeroReturnError, ssl.SSLWantReadError):
+            while data := tls.read(65536):
+                received += data
+        return received
+
+
+class OfferedUpgradeTests(_Case):
+    """Clients that offer HTTP/2 with every request without TLS."""
+
+    def test_curl(self) -> None:
+        """``curl --http2 -d`` gets its answer, whatever it sends."""
+        url = f"http://127.0.0.1:{self.ports['unnamed']}/app/echo"
+        for options in (["--data", "hello"], ["--data", "hello", "--header", "Transfer-Encoding: chunked"]):
+            ran = run([find("curl"), "--silent", "--show-error", "--fail", "--http2", *options, url])
+            self.assertEqual((0, b"hello"), (ran.returncode, ran.stdout))
 
 
 class ManyClientsTests(_Case):

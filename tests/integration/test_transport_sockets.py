@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -41,6 +42,7 @@ from svc.transport.limits import connection_limit
 from svc.transport.tcp import EagerServer, ListeningPort, StockServer
 from tests.peers.waiting import PATIENCE
 from tests.transport.pairs import Applications, Recording
+from tests.transport.test_names import Resolver
 
 NOW = datetime.now(UTC)
 AUTHORITY = TestAuthority("example.org", now=NOW)
@@ -121,6 +123,17 @@ class SocketsMixin:
         client = await self.connect(await self.listen(), host="localhost")
         client.transport.write(b"hello")
         await until(lambda: self.applications.built and self.applications.built[0].received == b"hello")
+
+    async def test_addresses_that_refuse(self) -> None:
+        """A name of which twenty addresses refuse connects to the next one without waiting for each."""
+        port = await self.listen()
+        hosts = [f"127.0.1.{number}" for number in range(1, 21)]
+        runtime: Any = reactor
+        before = runtime.installNameResolver(Resolver(*(IPv4Address("TCP", host, 1) for host in (*hosts, "127.0.0.1"))))
+        self.addCleanup(runtime.installNameResolver, before)
+        begun = time.monotonic()
+        await self.connect(port, host="many.example")
+        self.assertLess(time.monotonic() - begun, 3)
 
     async def test_refused_client_gets_the_alert_while_it_sends(self) -> None:
         """A client that is refused while it sends a large body still gets the alert, not a reset."""

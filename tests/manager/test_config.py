@@ -7,7 +7,7 @@ from pathlib import Path
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.manager.config import ManagerSettings
+from svc.manager.config import ManagerSettings, SpireSettings
 from svc.manager.tap import Options
 from svc.settings import ConfigInvalid, HostPort, parse
 
@@ -24,6 +24,33 @@ class ManagerConfigTests(SynchronousTestCase):
         given = parse("cluster: {trustDomain: example.org}", ManagerSettings).cluster
         assert given is not None
         self.assertEqual(("svc-system",), given.licenseNamespaces)
+        self.assertIsNone(given.spire)
+
+    def test_spire(self) -> None:
+        """Only the address has no default, and a path of any length that is accepted makes a SPIFFE ID."""
+        spire = self.spire("server: spire-server:8081")
+        self.assertEqual(("/node", 5.0, HostPort("spire-server", 8081)), (spire.parentID, spire.every, spire.server))
+        longest = "/" + "n" * 1023
+        self.assertEqual(longest, self.spire(f"server: spire-server:8081, parentID: {longest}").parentID)
+        for text, expected in (
+            ("server: ':8081'", "cluster.spire.server"),
+            ("every: 1s", "cluster.spire.server: missing"),
+            (f"server: s:1, parentID: {longest}n", "cluster.spire.parentID"),
+            ("server: s:1, parentID: node", "cluster.spire.parentID"),
+            ("server: s:1, parentID: /", "cluster.spire.parentID"),
+            ("server: s:1, parentID: ''", "cluster.spire.parentID"),
+            ("server: s:1, every: 0s", "cluster.spire.every"),
+            ("server: s:1, spiffeSocketPath: /agent.sock", "cluster.spire.spiffeSocketPath"),
+        ):
+            with self.assertRaises(ConfigInvalid) as caught:
+                self.spire(text)
+            self.assertTrue(str(caught.exception.problems[0]).startswith(expected), caught.exception.problems[0])
+
+    def spire(self, text: str) -> SpireSettings:
+        """Read the section."""
+        given = parse(f"cluster: {{trustDomain: example.org, spire: {{{text}}}}}", ManagerSettings).cluster
+        assert given is not None and given.spire is not None
+        return given.spire
 
     def test_refused(self) -> None:
         """The key and the value are named."""

@@ -56,6 +56,16 @@ class ManagerMetricsTests(SynchronousTestCase):
         valid = False
         self.assertEqual(0.0, self.value("license_valid"))
 
+    def test_entries(self) -> None:
+        """Failures at the Workload API, and entries that were not accepted by what was asked; all series are there."""
+        self.assertEqual(0.0, self.value("spire_entry_failures_total", action="delete"))
+        self.metrics.sources_failed(2)
+        self.metrics.sources_failed(0)
+        self.metrics.entry_failed("create")
+        self.assertEqual(2.0, self.value("agent_sources_sync_errors_total"))
+        self.assertEqual(1.0, self.value("spire_entry_failures_total", action="create"))
+        self.assertEqual(0.0, self.value("spire_entry_failures_total", action="update"))
+
     def test_reloads(self) -> None:
         """A success is that of all sources, an error that of one."""
         self.metrics.reloaded()

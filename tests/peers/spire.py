@@ -234,6 +234,14 @@ class RunningSpire:
         """
         self._end(name, signal.SIGKILL)
 
+    def lose_data(self) -> None:
+        """End both as a crash does, and start them with nothing of what they have kept: other keys, other entries."""
+        for name in ("agent", "server"):
+            self.kill(name)
+            remove_folder(self.folder / name)
+            (self.folder / name).mkdir(mode=0o700)
+        self.start()
+
     def stop(self) -> None:
         """End both as an operator does, and remove their folder."""
         for name in ("agent", "server"):

@@ -14,6 +14,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
@@ -23,7 +24,7 @@ from svc.errors import SvcError
 from svc.process.admin import OperatorPages, admin_root, names_process
 from svc.process.history import Totals
 from svc.process.listening import ListenFailed
-from svc.process.metrics import metrics_root
+from svc.process.metrics import accepted_format, metrics_root
 from svc.process.monitor import Monitor
 from svc.process.page_elements import Table
 from svc.process.pages import (
@@ -105,6 +106,37 @@ class MetricsPageTests(PageCase):
         self.assertTrue(headers["content-type"].startswith("application/openmetrics-text"))
         self.assertTrue(page.endswith(b"# EOF\n"))
         self.assertNotIn(b"_created", page)
+
+    def test_formats(self) -> None:
+        """The page has the format and the version that the scraper names with the largest weight, else 0.0.4."""
+        prometheus = (
+            "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.5,"
+            "application/openmetrics-text;version=0.0.1;q=0.4,"
+            "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.3,text/plain;version=0.0.4;q=0.2,*/*;q=0.1"
+        )
+        plain, newer = "text/plain; version=0.0.4", "text/plain; version=1.0.0"
+        for accept, expected in (
+            ("", plain),
+            ("*/*", plain),
+            ("text/plain", plain),
+            ("text/plain;version=0.0.4", plain),
+            ("text/plain;version=0.0.4;q=0.5,*/*;q=0.1", plain),
+            ('TEXT/PLAIN; Version="1.0.0"', newer),
+            ("text/plain;version=0.0.4;q=0.4, text/plain;version=1.0.0;q=0.5", newer),
+            ("text/plain;version=7", plain),
+            ("application/openmetrics-text", "application/openmetrics-text; version=1.0.0"),
+            ("application/openmetrics-text; version=0.0.1", plain),
+            ("application/openmetrics-text; version=1.0.0; q=0", plain),
+            ("application/openmetrics-text; q=0.2, text/plain; q=0.3", plain),
+            ("application/openmetrics-text; q=7", plain),
+            (prometheus, "application/openmetrics-text; version=1.0.0"),
+        ):
+            self.assertEqual(f"{expected}; charset=utf-8", accepted_format(accept), accept)
+            field = f"\nAccept: {accept}" if accept else ""
+            _status, headers, page = self.request(self.factory, f"GET /metrics HTTP/1.1\nHost: a{field}")
+            self.assertEqual(f"{expected}; charset=utf-8", headers["content-type"])
+            self.assertEqual("openmetrics" in expected, page.endswith(b"# EOF\n"))
+            self.reactor.advance(PAGE_SECONDS)
 
     def test_odd_accept(self) -> None:
         """An Accept that cannot be read costs nobody the page."""
@@ -203,6 +235,20 @@ class FloodTests(PageCase):
         self.assertEqual((b"", 2), (others[0].value(), self.thing.reads))
         self.reactor.pump([PAGE_SECONDS] * 2)
         self.assertIn(b"svc_test_reads 3.0", self.send(first, self.GET))
+
+    def test_half_closed(self) -> None:
+        """A client that ends its stream behind its request (``nc -N``) gets the page, also where it has to wait."""
+        self.send(self.connect(self.factory), self.GET)
+        transport = self.connect(self.factory)
+        self.assertEqual(b"", self.send(transport, self.GET))
+        IHalfCloseableProtocol(transport.protocol).readConnectionLost()  # type: ignore[attr-defined]
+        self.assertFalse(transport.disconnecting)
+        self.reactor.advance(PAGE_SECONDS)
+        self.assertEqual(1, transport.value().count(b"HTTP/1.1 200 "))
+        self.assertTrue(transport.disconnecting)
+        idle = self.connect(self.factory)
+        IHalfCloseableProtocol(idle.protocol).readConnectionLost()  # type: ignore[attr-defined]
+        self.assertTrue(idle.disconnecting)
 
     def test_unread(self) -> None:
         """A client that does not read what it has asked for is not read either."""

@@ -207,6 +207,21 @@ class ForwardingTests(SynchronousTestCase):
         self.rig.respond(OK)
         self.assertEqual(self.wire.take(), OK)
 
+    def test_responses_with_wrong_framing(self) -> None:
+        """What an application says about bodies that do not exist is not passed on; its connection is not kept."""
+        for given, expected in (
+            (b"HTTP/1.1 103 E\r\nConnection: close\r\nContent-Length: 0\r\n\r\n" + OK, b"HTTP/1.1 103 E\r\n\r\n" + OK),
+            (b"HTTP/1.1 204 N\r\nContent-Length: 5\r\n\r\n", b"HTTP/1.1 204 N\r\n\r\n"),
+            (b"HTTP/1.1 204 N\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", b"HTTP/1.1 204 N\r\n\r\n"),
+            (b"HTTP/1.1 599 X\r\nConnection: close\r\n\r\n", b"HTTP/1.1 599 X\r\nTransfer-Encoding: chunked\r\n\r\n"),
+        ):
+            self.client.dataReceived(GET)
+            self.rig.respond(given)
+            self.assertEqual(self.wire.take(), expected)
+            self.rig.lose_upstream()
+            self.wire.clear()
+            self.assertEqual(self.rig.pool.idle_count, 0, given)
+
     def test_websocket_passes_after_authorization(self) -> None:
         """After a granted upgrade octets pass both ways; closing one side closes the other."""
         self.client.dataReceived(
@@ -235,6 +250,21 @@ class ForwardingTests(SynchronousTestCase):
         self.assertTrue(self.rig.upstream()[1].take().endswith(b"\r\n\r\n"))
         self.rig.respond(OK)
         self.assertEqual(self.wire.take(), OK)
+
+    def test_upgrade_with_a_body(self) -> None:
+        """A request with a body that asks for HTTP/2, as ``curl --http2 -d`` does, is forwarded without the upgrade."""
+        self.client.dataReceived(
+            b"POST /a HTTP/1.1\r\nHost: api\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
+            b"HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\nContent-Length: 5\r\n\r\nhello" + GET
+        )
+        sent = self.rig.upstream()[1].take()
+        self.assertTrue(sent.startswith(b"POST /a HTTP/1.1\r\nHost: api\r\nContent-Length: 5\r\n"))
+        self.assertTrue(sent.endswith(b"\r\n\r\nhello"))
+        self.assertNotIn(b"pgrade", sent)
+        self.assertNotIn(b"HTTP2", sent)
+        self.rig.respond(OK)
+        self.rig.respond(OK)
+        self.assertEqual(self.wire.take(), OK + OK)
 
     def test_101_without_request_is_malformed(self) -> None:
         """A 101 response without an upgrade request is malformed."""

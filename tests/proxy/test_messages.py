@@ -343,6 +343,8 @@ class RequestHeadTests(SynchronousTestCase):
             head = requested(b"%b %b HTTP/1.1\r\nHost: api:81\r\n\r\n" % (method, target))
             again = requested(request_head(head, b"", b"pay.example"))
             self.assertEqual((again.target, again.host), (expected, b"pay.example"))
+        head = requested(b"GET http://api:80/a HTTP/1.1\r\nHost: api\r\n\r\n")
+        self.assertEqual(b"http://pay.example/a", requested(request_head(head, b"", b"pay.example")).target)
 
     def test_other_host_beside_max_forwards(self) -> None:
         """A decremented Max-Forwards stays decremented."""

@@ -210,7 +210,11 @@ class UnusableTests(SynchronousTestCase):
 #: OpenSSL verifies certificates of servers by the clock of the system, so these are valid for long.
 _ALWAYS = {"not_before": datetime(2020, 1, 1, tzinfo=UTC), "not_after": datetime(2100, 1, 1, tzinfo=UTC)}
 ROOT = TestAuthority("roots.example", now=NOW, **_ALWAYS)
-NAMES = (x509.DNSName("broker.example.org"), x509.IPAddress(ip_address("192.0.2.1")))
+NAMES = (
+    x509.DNSName("broker.example.org"),
+    x509.IPAddress(ip_address("192.0.2.1")),
+    x509.IPAddress(ip_address("fe80::1")),
+)
 
 
 class VerifyingTestsMixin:
@@ -255,7 +259,7 @@ class VerifyingTestsMixin:
     def test_valid(self) -> None:
         """A chain to a root of the system with the name or the address of the host is accepted; both sides talk."""
         svid = ROOT.svid(names=NAMES, **_ALWAYS)
-        for host in ("broker.example.org", "broker.example.org.", "192.0.2.1"):
+        for host in ("broker.example.org", "broker.example.org.", "192.0.2.1", "fe80::1%eth0"):
             pair = self.connect(host, svid)
             pair.client_app.transport.write(b"hello")
             pair.pump()

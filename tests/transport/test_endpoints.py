@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from twisted.internet import error
+from twisted.internet import error, reactor
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import CancelledError
 from twisted.internet.interfaces import IStreamClientEndpoint, IStreamServerEndpoint
@@ -204,6 +204,14 @@ class PlainClientEndpointTests(SynchronousTestCase):
                 found = self.failureResultOf(connecting, ConnectFailed).value
                 self.assertEqual(found.detail, text)
                 self.assertIs(found.__cause__, raised)
+
+    def test_zone_that_does_not_exist(self) -> None:
+        """An address whose zone is no interface here is one that cannot be connected to."""
+        runtime: Any = reactor
+        for address in (TcpAddress("fe80::1%nope", 9), TcpAddress("::ffff:192.0.2.1%nope", 9)):
+            connecting = PlainClientEndpoint(runtime, address).connect(Applications())
+            found = self.failureResultOf(connecting, ConnectFailed).value
+            self.assertEqual("its zone is no network interface of this machine", found.detail)
 
 
 class ServerEndpointTests(SynchronousTestCase):

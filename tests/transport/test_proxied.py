@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.error import ConnectionDone
+from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
+from zope.interface import directlyProvides
 
 from svc.transport.limits import waiting_limit
 from svc.transport.proxied import ProxiedFactory
@@ -81,6 +83,24 @@ class ProxiedTests(SynchronousTestCase):
         self.assertEqual(self.wire.value(), b"answer")
         self.connection.connectionLost(Failure(ConnectionDone()))
         self.assertIsNotNone(above.lost)
+
+    def test_end_in_one_direction(self) -> None:
+        """FIN reaches a protocol above that supports half-closed streams; without one it is the end."""
+        ended: list[Any] = []
+        self.wire.connectionLost = ended.append  # type: ignore[attr-defined]
+        self.connection.dataReceived(header(block=block("192.0.2.7", 4711)))
+        self.connection.readConnectionLost()
+        self.assertEqual(1, len(ended))
+        halves: list[str] = []
+        directlyProvides(self.built[0], IHalfCloseableProtocol)
+        self.built[0].readConnectionLost = lambda: halves.append("read")  # type: ignore[attr-defined]
+        self.connection.readConnectionLost()
+        self.assertEqual((["read"], 1), (halves, len(ended)))
+        waiting = self.factory.buildProtocol(None)
+        waiting.makeConnection(self.wire)
+        waiting.readConnectionLost()
+        self.assertEqual(2, len(ended))
+        waiting.connectionLost()
 
     def test_load_balancer_itself(self) -> None:
         """A header without an address (a health check) keeps the address of the TCP connection."""

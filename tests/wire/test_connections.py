@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.wire.http1 import End, Event, RequestParser
+from svc.wire.http1 import DEFAULT_MAX_HEAD, End, Event, RequestParser
 from tests.wire.reading import heads, names, octets, read_requests, refusal, request
 
 CHUNKED = b"Transfer-Encoding: chunked"
@@ -154,19 +154,8 @@ class UpgradeTests(SynchronousTestCase):
 
     def test_refused(self) -> None:
         """An upgrade that llhttp and this parser could interpret differently is a defect."""
-        field, body = ("field_refused", 400), ("upgrade_with_body", 400)
+        field = ("field_refused", 400)
         rows: dict[str, tuple[bytes, tuple[str, int]]] = {
-            "with a length": (request(fields=[*WEBSOCKET, b"Content-Length: 5"], body=b"hello"), body),
-            "with chunks": (request(fields=[*WEBSOCKET, CHUNKED], body=b"0\r\n\r\n"), body),
-            "with a length, by Proxy-Connection": (
-                request(fields=[b"Proxy-Connection: upgrade", b"Upgrade: x", b"Content-Length: 5"], body=b"hello"),
-                body,
-            ),
-            "with a length, for HTTP/2": (
-                request(fields=[b"Connection: upgrade", b"Upgrade: h2c", b"Content-Length: 5"], body=b"hello"),
-                body,
-            ),
-            "in version 1.0": (request(b"GET / HTTP/1.0", WEBSOCKET), field),
             "to nothing": (request(fields=[b"Connection: upgrade", b"Upgrade:"]), field),
             "to no token": (request(fields=[b"Connection: upgrade", b'Upgrade: "x"']), field),
             "to no token of a version": (request(fields=[b"Connection: upgrade", b"Upgrade: x/"]), field),
@@ -211,6 +200,57 @@ class UpgradeTests(SynchronousTestCase):
                 events = read_requests(*reads)
                 self.assertEqual([head.upgrade for head in heads(events)], [False] * 4, protocol)
                 self.assertEqual(names(events), ["RequestHead", "End"] * 4)
+
+    def test_with_a_body(self) -> None:
+        """A request for another protocol that has a body is read like any other, to the end of its trailers."""
+        for protocol in (b"h2c", b"websocket", b"TLS/1.0"):
+            for options in ((b"Connection: Upgrade, HTTP2-Settings",), (b"Proxy-Connection: upgrade",)):
+                fields = [*options, b"Upgrade: " + protocol]
+                first = request(b"POST /1 HTTP/1.1", [*fields, b"Content-Length: 5"], b"hello")
+                second = request(b"PUT /2 HTTP/1.1", [*fields, CHUNKED], b"2\r\nhi\r\n0\r\nX: y\r\n\r\n")
+                data = first + second + first + NEXT
+                for reads in ([data], octets(data), [first, second, first, NEXT]):
+                    events = read_requests(*reads)
+                    self.assertEqual(targets(events), [b"/1", b"/2", b"/1", b"/next"])
+                    self.assertEqual([head.upgrade for head in heads(events)], [False] * 4)
+                    bodies = [event for event in events if isinstance(event, bytes)]
+                    self.assertEqual(bodies, [b"hello", b"hi", b"hello"])
+                    trailers = [event.trailers for event in events if isinstance(event, End)]
+                    self.assertEqual(trailers, [[], [(b"X", b"y")], [], []])
+
+    def test_body_that_holds_a_request(self) -> None:
+        """Neither the body of such a request nor a defect in it is taken for the next request."""
+        fields = [b"Connection: Upgrade", b"Upgrade: h2c"]
+        data = request(b"POST / HTTP/1.1", [*fields, b"Content-Length: %d" % len(NEXT)], NEXT)
+        for reads in ([data], octets(data)):
+            self.assertEqual(read_requests(*reads)[1:], [NEXT, End([])])
+        data = request(b"POST / HTTP/1.1", [*fields, CHUNKED], NEXT)
+        for reads in ([data], octets(data)):
+            self.assertEqual(names(read_requests(*reads)), ["RequestHead", "malformed_message"])
+
+    def test_with_a_body_and_close(self) -> None:
+        """Nothing is read after the body of the last request."""
+        last = request(fields=[b"Connection: upgrade, close", b"Upgrade: h2c", b"Content-Length: 5"], body=b"hello")
+        for reads in ([last + NEXT], octets(last + NEXT), [last, NEXT]):
+            self.assertEqual(names(read_requests(*reads)), ["RequestHead", "body", "End"])
+
+    def test_trailers_with_a_body(self) -> None:
+        """Trailers of such a request are limited and checked like those of others."""
+        fields = [b"Connection: upgrade", b"Upgrade: h2c", CHUNKED]
+        for trailer, reason in (
+            (b"Connection: close", "field_refused"),
+            (b"X: " + b"a" * DEFAULT_MAX_HEAD, "head_too_large"),
+        ):
+            data = request(b"POST / HTTP/1.1", fields, b"0\r\n" + trailer + b"\r\n\r\n")
+            self.assertEqual(names(read_requests(data)), ["RequestHead", reason])
+
+    def test_in_version_1_0(self) -> None:
+        """A request of HTTP/1.0 has no upgrade (RFC 9110 section 7.8)."""
+        fields = [b"Connection: upgrade, keep-alive", b"Upgrade: websocket"]
+        one = request(b"GET / HTTP/1.0", fields)
+        for reads in ([one + NEXT], octets(one + NEXT), [one, NEXT]):
+            events = read_requests(*reads)
+            self.assertEqual([head.upgrade for head in heads(events)], [False, False])
 
     def test_to_http_again_and_close(self) -> None:
         """Nothing after it is read where that request was the last one."""

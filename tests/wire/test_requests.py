@@ -62,7 +62,7 @@ LINES = {
     "GET *": (b"GET * HTTP/1.1", TARGET),
     "OPTIONS **": (b"OPTIONS ** HTTP/1.1", TARGET),
     "another authority": (b"GET http://b.example/ HTTP/1.1", TARGET),
-    "another port": (b"GET http://a.example:80/ HTTP/1.1", TARGET),
+    "another port": (b"GET http://a.example:8080/ HTTP/1.1", TARGET),
     "user information": (b"GET http://u@a.example/ HTTP/1.1", TARGET),
     "no authority": (b"GET http:///a HTTP/1.1", TARGET),
     "another scheme": (b"GET ftp://a.example/ HTTP/1.1", TARGET),
@@ -295,6 +295,27 @@ class RequestTests(SynchronousTestCase):
     def test_hosts(self) -> None:
         """Exactly one Host with a host by the grammar is needed (RFC 9112 section 3.2)."""
         self.check({name: (request(host=field), answer) for name, (field, answer) in HOSTS.items()})
+
+    def test_authorities_that_are_equal(self) -> None:
+        """The authority of a target is compared with Host by case and default port (RFC 9110 section 4.2.3)."""
+        rows = {
+            (b"http://a.example/", b"A.Example"): True,
+            (b"HTTP://A.EXAMPLE:80/", b"a.example"): True,
+            (b"http://a.example/", b"a.example:80"): True,
+            (b"http://a.example:/?x", b"a.example:80"): True,
+            (b"https://a.example:443", b"a.example"): True,
+            (b"https://[::1]:443/", b"[::1]"): True,
+            (b"http://a.example:443/", b"a.example"): False,
+            (b"https://a.example:80/", b"a.example"): False,
+            (b"http://a.example:8080/", b"a.example"): False,
+            (b"http://a.example::80/", b"a.example"): False,
+            (b"http://a.example::/", b"a.example"): False,
+            (b"http://[::80/", b"[::"): False,
+        }
+        for (target, host), equal in rows.items():
+            data = request(b"GET %b HTTP/1.1" % target, host=b"Host: %b\r\n" % host)
+            for reads in ([data], octets(data)):
+                self.assertEqual(refusal(read_requests(*reads)) is None, equal, (target, host))
 
     def test_host_is_needed_in_version_1_0_too(self) -> None:
         """An HTTP/1.0 request without Host names no authority."""

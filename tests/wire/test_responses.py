@@ -55,10 +55,9 @@ REFUSED = {
     "chunks in version 1.0": (response(b"HTTP/1.0 200 OK", [CHUNKED]), "transfer_coding_refused"),
     "Svc-* twice": (response(fields=[b"Svc-Workload-ID: a", b"svc_workload_id: b"]), "field_refused"),
     "Connection names a reserved field": (response(fields=[b"Connection: svc-workload-id"]), "field_refused"),
-    "a length with 204": (response(b"HTTP/1.1 204 No Content", [FIVE]), "field_refused"),
-    "chunks with 204": (response(b"HTTP/1.1 204 No Content", [CHUNKED]), "field_refused"),
-    "a length with 100": (response(b"HTTP/1.1 100 Continue", [FIVE]), "field_refused"),
-    "chunks with 103": (response(b"HTTP/1.1 103 Early Hints", [CHUNKED]), "field_refused"),
+    "a length with an unknown 1xx": (response(b"HTTP/1.1 199 X", [FIVE]), "field_refused"),
+    "chunks with an unknown 1xx": (response(b"HTTP/1.1 104 X", [CHUNKED]), "field_refused"),
+    "a status above 599": (response(b"HTTP/1.1 600 X", [FIVE]), MALFORMED),
     "101 that was not asked for": (
         response(b"HTTP/1.1 101 Switching Protocols", [b"Connection: upgrade", b"Upgrade: x"]),
         MALFORMED,
@@ -135,6 +134,57 @@ class ResponseTests(SynchronousTestCase):
         self.check(response(b"HTTP/1.1 304 Not Modified"), ["ResponseHead", "End"])
         self.assertEqual(self.check(response(b"HTTP/1.1 304 Not Modified", [FIVE]), ["ResponseHead", "End"]).length, 5)
         self.check(response(b"HTTP/1.1 304 Not Modified", [CHUNKED]), ["ResponseHead", "End"])
+
+    def test_framing_that_is_ignored(self) -> None:
+        """
+        A length or chunks of 204 and 1xx are not forwarded, and the connection is not used again (RFC 9110 section
+        8.6).
+        """
+        for field in (FIVE, CHUNKED, b"content-LENGTH: 5"):
+            head = self.check(response(b"HTTP/1.1 204 No Content", [field, b"X: y"]), ["ResponseHead", "End"])
+            self.assertEqual((head.length, head.chunked, head.keep_alive), (None, False, False))
+            self.assertEqual(head.end_to_end_lines, b"X: y\r\n")
+            body = b"5\r\nhello\r\n0\r\n\r\n" if field == CHUNKED else b"hello"
+            data = response(b"HTTP/1.1 204 No Content", [field], body)
+            self.check(data, ["ResponseHead", "End", "Excess"])
+            for line in (b"HTTP/1.1 100 Continue", b"HTTP/1.1 102 Processing", b"HTTP/1.1 103 Early Hints"):
+                data = response(line, [field, b"X: y"]) + response(fields=[FIVE], body=b"hello")
+                self.assertFalse(self.check(data, ["Interim", "ResponseHead", "body", "End"]).keep_alive)
+                interim = read_response(data)[0]
+                assert isinstance(interim, Interim)
+                self.assertEqual(interim.head.end_to_end_lines, b"X: y\r\n")
+
+    def test_length_of_zero(self) -> None:
+        """So it is with a length of 0, after which the connection goes on."""
+        head = self.check(
+            response(b"HTTP/1.1 204 No Content", [b"Content-Length: 0", b"X: y"]), ["ResponseHead", "End"]
+        )
+        self.assertEqual((head.keep_alive, head.end_to_end), (True, [(b"X", b"y")]))
+        data = response(b"HTTP/1.1 199 X", [b"Content-Length: 0"]) + response(fields=[FIVE], body=b"hello")
+        interim = read_response(data)[0]
+        assert isinstance(interim, Interim)
+        self.assertEqual(interim.head.end_to_end_lines, b"")
+        self.assertTrue(self.check(data, ["Interim", "ResponseHead", "body", "End"]).keep_alive)
+
+    def test_interim_response_that_closes(self) -> None:
+        """A 1xx may say that the connection ends: it does with the final response, which is read."""
+        early = response(b"HTTP/1.1 103 Early Hints", [b"Connection: close", b"Link: a"])
+        for first in (early, response(b"HTTP/1.0 100 Continue"), early + response(b"HTTP/1.1 103 E")):
+            data = first + response(fields=[FIVE], body=b"hello")
+            kinds = ["Interim"] * (names(read_response(first)).count("Interim")) + ["ResponseHead", "body", "End"]
+            self.assertFalse(self.check(data, kinds).keep_alive)
+            self.check(data + b"x", [*kinds, "Excess"])
+            self.check(data + data, [*kinds, "Excess"])
+
+    def test_unknown_status(self) -> None:
+        """One of 100 to 599 is read by its class (RFC 9110 section 15)."""
+        for status in (299, 399, 499, 599):
+            head = self.check(response(b"HTTP/1.1 %d X" % status, [FIVE], b"hello"), ["ResponseHead", "body", "End"])
+            self.assertEqual(head.status, status)
+        self.check(
+            response(b"HTTP/1.1 199 X") + response(fields=[FIVE], body=b"hello"),
+            ["Interim", "ResponseHead", "body", "End"],
+        )
 
     def test_no_phrase(self) -> None:
         """A status line without a reason phrase is one, with and without the space."""

@@ -72,5 +72,9 @@ def _config(path: str, kept: Mapping[str, Any]) -> Config:
         name: Context(Compartment(**each["compartment"]), each["kube_context"], each["namespace"])
         for name, each in kept["contexts"].items()
     }
-    others = {**kept, "default_groups": tuple(kept["default_groups"]), "audit": AuditLog(**kept["audit"])}
-    return Config(**{**others, "path": path, "contexts": contexts})
+    others = {
+        "default_groups": tuple(kept["default_groups"]),
+        "audit": AuditLog(**kept["audit"]),
+        "templates": {kind: tuple(places) for kind, places in kept["templates"].items()},
+    }
+    return Config(**{**kept, **others, "path": path, "contexts": contexts})

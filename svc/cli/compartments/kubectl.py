@@ -38,9 +38,12 @@ def program(environ: Mapping[str, str]) -> str:
     return environ.get(naming.ENV_KUBECTL) or "kubectl"
 
 
-def ask(words: list[str], environ: Mapping[str, str]) -> str:
+def ask(words: list[str], environ: Mapping[str, str], data: bytes = b"") -> str:
     """
     Run kubectl and return what it prints, without white space at both ends.
+
+    Args:
+        data: its standard input.
 
     Raises:
         KubectlMissing: it cannot be started.
@@ -48,7 +51,7 @@ def ask(words: list[str], environ: Mapping[str, str]) -> str:
     """
     command = " ".join(words)
     try:
-        ran = output(words, environ, timeout=_TIMEOUT)
+        ran = output(words, environ, data, timeout=_TIMEOUT)
     except subprocess.TimeoutExpired as error:
         raise KubectlFailed(command=command, detail=f"it has not ended within {_TIMEOUT} s") from error
     if ran.returncode != 0:

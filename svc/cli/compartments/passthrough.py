@@ -75,6 +75,12 @@ def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, cons
             )
     elif not is_local(words):
         _check(config, words, environ)
+        if words[0] == "apply":
+            from svc.cli.compartments.apply import feed, prepare_apply
+
+            if found := prepare_apply(words, config, variables):
+                arguments, data = found
+                feed(data)
     program = environ.get(naming.ENV_KUBECTL) or "kubectl"
 
     def become(words: list[str]) -> NoReturn:

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Any, Final, cast, final
 
 from twisted.internet.error import ConnectionDone
-from twisted.internet.interfaces import IProtocol, IPushProducer
+from twisted.internet.interfaces import IHalfCloseableProtocol, IProtocol, IPushProducer
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -47,6 +47,14 @@ _LINGER: Final = 3.0
 #: Unsent octets of responses beyond which no further request is begun: more than pause a streaming producer, so that
 #: the transport reports when they are sent.
 MOST_UNSENT: Final = 128 * 1024
+
+
+@final
+class _NoMore:
+    """Behind everything that a client sends which has ended its stream."""
+
+
+_NO_MORE: Final = _NoMore()
 
 
 class ReadPause:
@@ -87,11 +95,12 @@ class _Backlog:
         self._transport = None
 
 
-@implementer(IProtocol, IPushProducer)
+@implementer(IProtocol, IHalfCloseableProtocol, IPushProducer)
 class ClientConnection:
     """
     A client's connection, which adds itself to the ``registry`` of open connections and removes itself.
 
+    A client that ends its stream, by FIN or under TLS by close_notify, still gets the responses to its requests.
     The ``endpoint`` answers the reserved path; None outbound where no receipts are collected.
     """
 
@@ -111,7 +120,7 @@ class ClientConnection:
         self._registry = registry
         # Clients of an inbound listener are no proxies of its application; behind an outbound one is the application.
         self._parser = RequestParser(context.message_limits, drop_forwarding=context.inbound)
-        self._queue: deque[Event] = deque()
+        self._queue: deque[Event | _NoMore] = deque()
         self._pumping = False
         self._paused = 0
         self._exchange: Exchange | None = None
@@ -131,6 +140,8 @@ class ClientConnection:
         self._counted = False
         self._closing_until: float | None = None
         self._unsent = 0
+        #: Whether the client has ended its stream.
+        self._read_ended = False
         self.gone = False
         self._asked_to_end = False
         #: Whether the client has fetched from the notary, and how often it is going to while the process is leaving.
@@ -176,6 +187,22 @@ class ClientConnection:
                 self._head_since = self._activity
             self._queue.extend(self._parser.feed(data))
             self._pump()
+
+    def readConnectionLost(self) -> None:
+        """The client sends no more: what it has sent is answered, then the connection is closed."""
+        if self._read_ended:
+            return
+        self._read_ended = True
+        if self._tunnel is not None:
+            self._end_tunnel(self._tunnel)
+        elif self._closing_until is not None:
+            self.transport.loseConnection()
+        else:
+            self._queue.append(_NO_MORE)
+            self._pump()
+
+    def writeConnectionLost(self) -> None:
+        """The end of the responses is sent."""
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
         """End what is under way."""
@@ -272,7 +299,7 @@ class ClientConnection:
         self._written = 0
         self._pump()
 
-    def _next(self, event: Event) -> None:
+    def _next(self, event: Event | _NoMore) -> None:
         if type(event) is RequestHead:
             self._idle_in.pop(self, None)
             self._exchange = Exchange(self, event)
@@ -281,18 +308,26 @@ class ClientConnection:
                 self._pause(ReadPause.UPGRADE_PENDING, self._exchange is not None)
         elif type(event) is MessageRefused:
             self._refuse(event.error)
+        elif event is _NO_MORE:
+            self.close("client")
         # What is left of a request that was answered before it ended is dropped.
 
-    def _feed(self, exchange: Exchange, event: Event) -> None:
+    def _feed(self, exchange: Exchange, event: Event | _NoMore) -> None:
         if type(event) is bytes:
             exchange.request_body(event)
         elif type(event) is End:
             exchange.request_end(event.trailers)
         elif type(event) is MessageRefused:
             self.context.reporter.exchange_failed(event.error.reason, self.caller.text, str(event.error))
-            self._exchange = None
-            exchange.client_lost()
-            self.abort("protocol")
+            self._abort_exchange(exchange, "protocol")
+        elif event is _NO_MORE:
+            self._abort_exchange(exchange, "client")
+
+    def _abort_exchange(self, exchange: Exchange, cause: Cause) -> None:
+        """The rest of a request will not come."""
+        self._exchange = None
+        exchange.client_lost()
+        self.abort(cause)
 
     def rest_at_hand(self) -> bool:
         """Whether the end of the current request is queued, so that the connection can go on after an early answer."""
@@ -318,7 +353,8 @@ class ClientConnection:
             self._idle_in[self] = None
             if exchange.head.upgrade:
                 self._pause(ReadPause.UPGRADE_PENDING, False)
-                self._queue.extend(self._parser.resume())
+                # In front of the end of the client's stream.
+                self._queue.extendleft(reversed(self._parser.resume()))
             if self._queue or self._paused:
                 self._pause(ReadPause.EXCHANGE_WAITS, False)
                 self._pump()
@@ -331,11 +367,22 @@ class ClientConnection:
         return False
 
     def _start_tunnel(self, upstream: UpstreamConnection) -> None:
-        self._tunnel = Tunnel(self.transport, upstream, self._count_tunnelled)
+        self._tunnel = tunnel = Tunnel(self.transport, upstream, self._count_tunnelled)
         rest = self._parser.take_rest()
         self._paused = 0
         self._resume_reading()
-        self._tunnel.start(rest)
+        tunnel.start(rest)
+        if self._read_ended:
+            self._end_tunnel(tunnel)
+
+    def _end_tunnel(self, tunnel: Tunnel) -> None:
+        """The client has ended an upgraded connection."""
+        if not (self.gone or tunnel.ended):
+            self._count("client")
+            self._closing_until = self.context.seconds() + _LINGER
+            tunnel.client_gone(complete=True)
+            self.stop_stream()
+            self.transport.loseConnection()
 
     def _count_tunnelled(self, count: int) -> None:
         self.octets_sent += count
@@ -404,7 +451,7 @@ class ClientConnection:
     def _pause(self, why: int, wanted: bool) -> None:
         before = self._paused
         self._paused = before | why if wanted else before & ~why
-        if self.gone or bool(before) == bool(self._paused):
+        if self.gone or bool(before) == bool(self._paused) or self._read_ended:
             return
         if self._paused:
             self.transport.pauseProducing()
@@ -412,7 +459,7 @@ class ClientConnection:
             self.transport.resumeProducing()
 
     def _resume_reading(self) -> None:
-        if not self.gone:
+        if not (self.gone or self._read_ended):
             self.transport.resumeProducing()
 
     def pause_for_exchange(self) -> None:
@@ -467,7 +514,7 @@ class ClientConnection:
         self._resume_reading()
         # Over TLS close_notify leaves the other direction open for a moment anyway.
         half_close = getattr(self.transport, "loseWriteConnection", None) if self.caller.tls is None else None
-        if half_close is None:
+        if half_close is None or self._read_ended:
             self.transport.loseConnection()
         else:
             half_close()

@@ -57,6 +57,9 @@ _LINGER: Final = 10.0
 #: The line of Host in lines as they are written: one space after the colon, nothing after the value.
 _HOST_LINE: Final = re.compile(rb"^host: ([^\r]*)", re.IGNORECASE | re.MULTILINE)
 
+#: The scheme and the authority of a target in absolute form.
+_AUTHORITY: Final = re.compile(rb"\A([^:/?]+://)[^/?#]*")
+
 
 def request_head(head: RequestHead, added: bytes, host: bytes | None = None) -> bytes:
     """
@@ -83,8 +86,7 @@ def _for_host(head: RequestHead, lines: bytes, host: bytes) -> tuple[bytes, byte
     if line is not None:
         lines = b"%b%b%b" % (lines[: line.start(1)], host, lines[line.end(1) :])
     if not target.startswith(b"/") and b"://" in target:
-        start = target.index(b"://") + 3
-        target = b"%b%b%b" % (target[:start], host, target[start + len(head.host) :])
+        target = _AUTHORITY.sub(lambda scheme: scheme[1] + host, target, count=1)
     return target, lines
 
 

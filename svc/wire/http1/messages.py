@@ -42,7 +42,7 @@ class Head:
     Args:
         version: ``1.0`` or ``1.1``.
         fields: name as spelled and value without surrounding white space, in order.
-        options: the options of ``Connection``, in lower case.
+        options: the options of ``Connection``, in lower case; also ``content-length`` where a response may not have it.
         keep_alive: whether the sender leaves the connection open after this message.
         length: the value of Content-Length, or None.
         chunked: whether the body is chunked.

@@ -26,7 +26,9 @@ _HOST: Final = re.compile(
     rb"(?:(?:[A-Za-z0-9._~!$&'()*+,;=-]++|%[0-9A-Fa-f]{2})+|\[[0-9A-Fa-f:.]{2,45}\])(?::([0-9]{0,5}))?\Z"
 )
 _HOST_LIMIT: Final = 255 + len(":65535")
-_ABSOLUTE: Final = re.compile(rb"[Hh][Tt][Tt][Pp][Ss]?://([^/?#]*)([/?#].*)?\Z", re.DOTALL)
+_ABSOLUTE: Final = re.compile(rb"([Hh][Tt][Tt][Pp][Ss]?)://([^/?#]*)([/?#].*)?\Z", re.DOTALL)
+#: The ports that an authority need not name (RFC 9110 section 4.2).
+_DEFAULT_PORTS: Final = {b"http": b":80", b"https": b":443"}
 
 #: Methods of RTSP and Icecast, which llhttp accepts.
 _FOREIGN_METHODS: Final = frozenset(
@@ -91,6 +93,10 @@ class RequestParser(Parser):
         self._target = b""
         self._last_head: RequestHead | None = None
         self._rest: bytes | None = None
+        #: Whether llhttp takes the head for the end of a request that has a body.
+        self._stops_before_body = False
+        #: Whether it is the llhttp of :func:`_parser_of_body` that reads.
+        self._reads_body = False
         #: Whether a head has started and not ended.
         self.in_head = False
         self._ended = False
@@ -197,6 +203,7 @@ class RequestParser(Parser):
         self._last_head = None
         # The rest of "GET / HTTP/1.1" and the line ends of that and of the empty line.
         self._check_size(len(method) + 14)
+        llhttp_stops = parser.should_upgrade()
         try:
             head = _request_head(
                 method,
@@ -205,7 +212,7 @@ class RequestParser(Parser):
                 self._fields,
                 self._interpreted,
                 keep_alive=parser.should_keep_alive(),
-                llhttp_stops=parser.should_upgrade(),
+                llhttp_stops=llhttp_stops,
                 drop_forwarding=self._drop_forwarding,
             )
         except RemoteProtocolError as error:
@@ -216,11 +223,14 @@ class RequestParser(Parser):
         self._finish_head()
         self.in_head = False
         self._last_head = head
+        self._stops_before_body = llhttp_stops and head.has_body
         self._extent.head_ended(head.length, chunked=head.chunked)
         self._events.append(head)
 
     def on_message_complete(self) -> None:
         """End the request."""
+        if self._stops_before_body:
+            return
         trailers = self._collecting
         if trailers:
             self._check_size(LAST_CHUNK_SIZE)
@@ -240,14 +250,22 @@ class RequestParser(Parser):
             stopped_at = self._feed(self._parser, data if end - begin == size else data[begin:end])
             if self.closed:
                 return
+            head = self._last_head
             if stopped_at is None:
                 begin = end
-                continue
-            begin += stopped_at
-            if self._last_head is not None and self._last_head.upgrade:
-                self._hold(data[begin:])
-                return
-            # llhttp stops for each upgrade, also for one that is ignored.
+                if not self._reads_body or not self._ended:
+                    continue
+            else:
+                begin += stopped_at
+                if head is not None and head.upgrade:
+                    self._hold(data[begin:])
+                    return
+                if head is not None and self._stops_before_body:
+                    self._stops_before_body, self._reads_body = False, True
+                    self._parser = _parser_of_body(self, head)
+                    continue
+            # llhttp stops for each upgrade, also for one that is ignored, and is not the one that began the request
+            # where that has a body.
             if not self._reset_llhttp():
                 return
 
@@ -259,6 +277,7 @@ class RequestParser(Parser):
 
     def _reset_llhttp(self) -> bool:
         self._parser = httptools.HttpRequestParser(self)
+        self._reads_body = False
         if self._last_head is not None and not self._last_head.keep_alive:
             self.closed = True
         return not self.closed
@@ -269,6 +288,37 @@ class RequestParser(Parser):
             self.closed = True
             return
         super()._close(error)
+
+
+class _BodyCallbacks:
+    """Passes on to a parser what llhttp reads of a request behind its head."""
+
+    def __init__(self, parser: RequestParser) -> None:
+        self._parser = parser
+        self._in_body = False
+        self.on_body = parser.on_body
+        self.on_message_complete = parser.on_message_complete
+
+    def on_headers_complete(self) -> None:
+        """The trailers follow."""
+        self._in_body = True
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take one field of the trailers."""
+        if self._in_body:
+            self._parser.on_header(name, value)
+
+
+def _parser_of_body(parser: RequestParser, head: RequestHead) -> httptools.HttpRequestParser:
+    """
+    Return an llhttp that reads the body of a request whose upgrade is ignored.
+
+    It has read a head with the same framing: at a request for another protocol llhttp ends with the head.
+    """
+    llhttp = httptools.HttpRequestParser(_BodyCallbacks(parser))
+    framing = b"Transfer-Encoding: chunked" if head.chunked else b"Content-Length: %d" % (head.length or 0)
+    llhttp.feed_data(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % framing)
+    return llhttp
 
 
 def _request_head(
@@ -289,10 +339,10 @@ def _request_head(
     if method in _FOREIGN_METHODS:
         raise RemoteProtocolError("method_unknown")
     length, chunked, options, upgrades, hosts, reserved, all_end_to_end = read_framing(interpreted, version)
-    # llhttp reads no body where it stops for another protocol.
-    if llhttp_stops and (chunked or length):
-        raise RemoteProtocolError("upgrade_with_body")
-    upgrade = bool(upgrades) and b"upgrade" in options and _check_upgrade(upgrades, version, llhttp_stops=llhttp_stops)
+    upgrade = bool(upgrades) and b"upgrade" in options and _check_upgrade(upgrades, llhttp_stops=llhttp_stops)
+    if upgrade and (chunked or length or version == "1.0"):
+        # RFC 9110 section 7.8: any upgrade may be ignored, one of HTTP/1.0 must be.
+        upgrade = False
     if len(hosts) != 1:
         raise RemoteProtocolError("host_invalid", defect="it occurs twice" if hosts else "it is missing")
     host = hosts[0]
@@ -326,10 +376,8 @@ def _decrement_max_forwards(head: RequestHead) -> None:
     )
 
 
-def _check_upgrade(upgrades: tuple[bytes, ...], version: str, *, llhttp_stops: bool) -> bool:
+def _check_upgrade(upgrades: tuple[bytes, ...], *, llhttp_stops: bool) -> bool:
     """Return whether a requested upgrade can be forwarded; refuse one on which llhttp does not stop."""
-    if version == "1.0":
-        raise _field_refused("Upgrade", "HTTP/1.0 has no upgrade")
     accepted = True
     for protocol in b",".join(upgrades).split(b","):
         name, slash, number = protocol.strip(b" \t").partition(b"/")
@@ -372,8 +420,15 @@ def _check_target(method: bytes, target: bytes, host: bytes) -> None:
     absolute = _ABSOLUTE.match(target)
     if absolute is None:
         raise RemoteProtocolError("target_invalid", defect="it is neither a path nor an http or https address")
-    if absolute[1].lower() != host.lower():
+    port = _DEFAULT_PORTS[absolute[1].lower()]
+    if _without_port(absolute[2], port) != _without_port(host, port):
         raise RemoteProtocolError("target_invalid", defect="its authority differs from the Host field")
+
+
+def _without_port(authority: bytes, default: bytes) -> bytes:
+    """Return an authority in lower case, without a port that is the default or empty (RFC 9110 section 4.2.3)."""
+    lower = authority.lower()
+    return lower.removesuffix(default) if lower.endswith(default) else lower.removesuffix(b":")
 
 
 def _field_refused(field: str, defect: str) -> RemoteProtocolError:

@@ -27,6 +27,10 @@ _EMPTY_LINE: Final = b"\r\n\r\n"
 _RESPONSE: Final = re.compile(rb"HTTP/1\.1 ([2-5][0-9][0-9]) ([A-Za-z][A-Za-z' -]*+)\r\n")
 #: Status codes whose responses have no body, whatever their fields say.
 _BODILESS: Final = frozenset({b"204", b"304"})
+#: Those in which llhttp reads no body either, so that a length or chunks, which an upstream may not send with them, can
+#: be ignored (RFC 9110 section 8.6).
+_FRAMING_IGNORED: Final = frozenset({100, 102, 103, 204})
+_CONTENT_LENGTH: Final = frozenset({b"content-length"})
 _PHRASES: Final = frozenset(status.phrase.encode("ascii") for status in HTTPStatus)
 
 
@@ -53,7 +57,7 @@ class ResponseParser(Parser):
 
     def __init__(self, method: bytes, limits: MessageLimits | None = None, *, upgrade: bool = False) -> None:
         super().__init__(limits or MessageLimits())
-        self._parser = httptools.HttpResponseParser(self)
+        self._parser = self._new_llhttp()
         self._phrase = b""
         self._last_lines: FieldLines | None = None
         #: After a granted upgrade: the bytes of the other protocol.
@@ -75,14 +79,22 @@ class ResponseParser(Parser):
             raise ValueError("the response before has not ended")
         if not self._llhttp_complete:
             # llhttp does not see the end of a response to HEAD, or of one that ends with the connection.
-            self._parser = httptools.HttpResponseParser(self)
+            self._parser = self._new_llhttp()
         self._start(method, upgrade)
+
+    def _new_llhttp(self) -> httptools.HttpResponseParser:
+        llhttp = httptools.HttpResponseParser(self)
+        # Without this it ends with a 1xx response that says "close"; what follows a final one is excess here.
+        llhttp.set_dangerous_leniencies(lenient_keep_alive=True)
+        return llhttp
 
     def _start(self, method: bytes, upgrade: bool) -> None:
         self._method = method
         self._upgrade = upgrade
         self._head: ResponseHead | None = None
         self._interim = 0
+        #: Whether the connection ends with the final response, whatever that says.
+        self._last = False
         self._ended = False
         self._llhttp_complete = False
         self._octets = 0
@@ -207,7 +219,10 @@ class ResponseParser(Parser):
         except RemoteProtocolError as error:
             self._refuse(error)
         self._finish_head()
+        if self._last:
+            head.keep_alive = False
         if head.status < 200 and head.status != 101:
+            self._last = not head.keep_alive
             self._interim += 1
             if self._interim > MAX_INTERIM:
                 self._refuse(RemoteProtocolError("too_many_interim", limit=MAX_INTERIM))
@@ -294,11 +309,16 @@ class ResponseParser(Parser):
         ):
             # RFC 9110 section 7.8; llhttp must have recognized the upgrade too.
             raise RemoteProtocolError("malformed_message", defect="101 without a request for it")
-        if (status < 200 or status == 204) and (chunked or length):
-            # RFC 9112 section 6.1, RFC 9110 section 8.6: a reader that obeys the field waits for a body.
-            field = "Transfer-Encoding" if chunked else "Content-Length"
-            raise RemoteProtocolError("field_refused", field=field, defect=f"a response {status} has no body")
         keep_alive = keep_alive and b"close" not in options
+        if (status < 200 or status == 204) and (chunked or length is not None):
+            # RFC 9112 section 6.1, RFC 9110 section 8.6. A reader that obeys the fields would wait for a body: they are
+            # not forwarded, and the upstream, which may send that body, is not used again.
+            if (chunked or length) and status not in _FRAMING_IGNORED:
+                field = "Transfer-Encoding" if chunked else "Content-Length"
+                raise RemoteProtocolError("field_refused", field=field, defect=f"a response {status} has no body")
+            keep_alive = keep_alive and not (chunked or length)
+            length, chunked, all_end_to_end = None, False, False
+            options |= _CONTENT_LENGTH
         until_close = not (length is not None or chunked or self._method == b"HEAD" or _bodiless(status))
         # By position, because each response makes one: in the order of Head and ResponseHead.
         head = ResponseHead(

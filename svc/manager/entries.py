@@ -1,0 +1,72 @@
+"""
+Registration entries for the service accounts of enabled namespaces. Pure.
+
+An entry that somebody else has made for the same identity, parent and selectors is as good: SPIRE does not take it
+twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import Any, Final
+
+from svc.errors import SvcError
+from svc.identity import SpiffeID
+from svc.naming import MANAGER
+from svc.spire.entries import EntryChanges, RegistrationEntry, changes
+
+#: With which the identifiers of entries of a manager begin; those of a registrar begin otherwise.
+OWNER: Final = f"{MANAGER}."
+#: Service accounts that get entries at most: all of them are compared at each attempt, which must not keep the manager
+#: from renewing its Lease.
+MAX_ACCOUNTS: Final = 10_000
+
+
+class AccountsTooMany(SvcError):
+    """{count} service accounts of enabled namespaces need registration entries, and {limit} are possible"""
+
+    reason = "accounts_too_many"
+    hint = "no entry was changed: disable namespaces, or delete service accounts that no pod uses"
+
+
+def wanted_entries(
+    namespaces: Container[str],
+    accounts: Iterable[tuple[str, str]],
+    parent_id: SpiffeID,
+    *,
+    limit: int = MAX_ACCOUNTS,
+) -> list[RegistrationEntry]:
+    """
+    Return the entries that there should be.
+
+    Args:
+        namespaces: the names of those that are enabled.
+        accounts: the service accounts of all namespaces, by namespace and name.
+        parent_id: the alias of the nodes on which their pods run; the identities are of its trust domain.
+        limit: of entries.
+
+    Raises:
+        AccountsTooMany: there would be more.
+    """
+    found = [each for each in accounts if each[0] in namespaces]
+    if len(found) > limit:
+        raise AccountsTooMany(count=len(found), limit=limit)
+    return [_entry(namespace, name, parent_id) for namespace, name in found]
+
+
+def due_changes(stored: Sequence[Any], wanted: Iterable[RegistrationEntry]) -> EntryChanges:
+    """Compare the messages of all entries of a server with what is wanted; entries of others stay as they are."""
+    others = {_content(each) for each in stored if not each.id.startswith(OWNER)}
+    return changes(stored, [each for each in wanted if _content(each.message()) not in others], owner=OWNER)
+
+
+def _entry(namespace: str, name: str, parent_id: SpiffeID) -> RegistrationEntry:
+    selectors = frozenset({f"k8s:ns:{namespace}", f"k8s:sa:{name}"})
+    spiffe_id = SpiffeID(parent_id.trust_domain, f"/ns/{namespace}/sa/{name}")
+    return RegistrationEntry(spiffe_id, parent_id, selectors, owner=OWNER)
+
+
+def _content(message: Any) -> tuple[str, str, frozenset[tuple[str, str]]]:
+    """What SPIRE does not take twice, within its one trust domain."""
+    selectors = frozenset((each.type, each.value) for each in message.selectors)
+    return message.spiffe_id.path, message.parent_id.path, selectors

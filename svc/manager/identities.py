@@ -1,0 +1,134 @@
+"""
+The controller of identities: service accounts of enabled namespaces in, registration entries of the SPIRE server out.
+
+A pod needs its entry before it runs, so entries belong to service accounts. What was read last from the API server
+stays in force while it is away, and nothing is compared before everything was read once: an entry is deleted only
+because the API server has said that its service account is gone, or its namespace not enabled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+
+from twisted.logger import Logger
+
+from svc import naming
+from svc.errors import SvcError
+from svc.identity import SpiffeID, TrustDomain
+from svc.kube.cache import Cache, run_all
+from svc.kube.client import Client
+from svc.kube.kinds import NAMESPACES, SERVICE_ACCOUNTS
+from svc.manager.config import ClusterSettings, SpireSettings
+from svc.manager.entries import due_changes, wanted_entries
+from svc.manager.metrics import ManagerMetrics
+from svc.spire.entries import EntryChanges
+from svc.spire.errors import EntryRefused
+from svc.spire.server import EntryFailure, ServerContext, SpireServer, server_context
+from svc.telemetry.events import Event
+from svc.telemetry.logs import emit
+from svc.workload.source import WorkloadSource
+
+#: What SPIRE names its servers.
+_SERVER_PATH: Final = "/spire/server"
+
+
+class EntryController:
+    """
+    Follows namespaces and service accounts, and makes the entries of the SPIRE server equal where this replica leads.
+
+    Args:
+        namespace: that of the manager, which is never enabled: its pods have identities of their own.
+        reactor: the asyncio reactor.
+        failed: receives why a watch ended.
+        changed: called when :meth:`reconcile` has something to do.
+    """
+
+    log = Logger()
+    name = "spire-instance"
+
+    def __init__(
+        self,
+        client: Client,
+        cluster: ClusterSettings,
+        spire: SpireSettings,
+        namespace: str,
+        metrics: ManagerMetrics,
+        reactor: Any,
+        failed: Callable[[SvcError], object],
+        changed: Callable[[], object],
+    ) -> None:
+        self._trust_domain = TrustDomain.parse(cluster.trustDomain)
+        self._parent_id = SpiffeID(self._trust_domain, spire.parentID)
+        self._every = spire.every
+        self._metrics = metrics
+        self._namespaces = Cache(
+            *(client, NAMESPACES, changed, failed),
+            labels=f"{naming.LABEL_INJECTION}={naming.INJECTION_ENABLED}",
+            fields=f"metadata.name!={namespace}",
+        )
+        self._accounts = Cache(client, SERVICE_ACCOUNTS, changed, failed)
+        self._source = WorkloadSource(
+            spire.spiffeSocketPath,
+            reactor=reactor,
+            start_timeout=None,
+            trust_domain=self._trust_domain,
+            changed=self._source_changed,
+        )
+        self._source_failures = 0
+        self._server = SpireServer.at_port(spire.server.host, spire.server.port, self._context)
+
+    @property
+    def caches(self) -> tuple[Cache, Cache]:
+        """What it follows."""
+        return self._namespaces, self._accounts
+
+    async def follow(self) -> None:
+        # The Workload API may come long after the manager, as SPIRE does.
+        self._source.startService()
+        try:
+            await run_all(self.caches)
+        finally:
+            await self._source.stopService().asFuture(asyncio.get_running_loop())
+
+    async def reconcile(self) -> float:
+        """
+        Make the entries equal.
+
+        Returns:
+            Seconds until the server is asked again: it may have lost its data.
+
+        Raises:
+            EntryRefused: the server did not accept one; the others are as they should be.
+        """
+        enabled = {name for _none, name in self._namespaces.objects}
+        wanted = wanted_entries(enabled, self._accounts.objects, self._parent_id)
+        try:
+            todo = due_changes(await self._server.entries(), wanted)
+            failures = await self._server.apply(todo) if todo else []
+        finally:
+            # Each attempt has the SVID and the bundle of now, and none hangs at a server that was there before.
+            self._server.close()
+        self._report(todo, failures)
+        return self._every
+
+    def _report(self, todo: EntryChanges, failures: list[EntryFailure]) -> None:
+        for each in failures:
+            self._metrics.entry_failed(each.action)
+        counts = {"created": len(todo.create), "updated": len(todo.update), "deleted": len(todo.delete)}
+        if len(failures) < sum(counts.values()):
+            emit(self.log, Event.MANAGER_ENTRIES_CHANGED, attributes={**counts, "refused": len(failures)})
+        if failures:
+            first = failures[0]
+            raise EntryRefused(action=first.action, entry=first.id, detail=first.detail)
+
+    def _context(self) -> ServerContext:
+        bundle = self._source.bundles.bundle_for(self._trust_domain)
+        return server_context(self._source.svid, bundle, SpiffeID(self._trust_domain, _SERVER_PATH))
+
+    def _source_changed(self) -> None:
+        state = self._source.state
+        failures = state.failures + state.rejected
+        self._metrics.sources_failed(failures - self._source_failures)
+        self._source_failures = failures

@@ -1,0 +1,218 @@
+"""
+The configuration of the webhook at the API server, and the controller that keeps it and the authorities.
+
+The leader writes it once a server of the webhook answers, so that no configuration is there that nobody serves, and
+again at once when somebody changes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from cryptography import x509
+
+from svc.errors import SvcError
+from svc.kube.cache import Cache, run_all
+from svc.kube.client import Client, Object
+from svc.kube.errors import Conflict
+from svc.kube.kinds import MUTATING_WEBHOOKS, SECRETS
+from svc.manager.authorities import Authorities, advance
+from svc.manager.config import WebhookSettings
+from svc.naming import DOMAIN, INJECTION_ENABLED, LABEL_INJECTION, MANAGER, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET
+
+PATH: Final = "/inject"
+#: Namespaces that never get the proxy; that of the manager is another one.
+_NEVER: Final = ("kube-node-lease", "kube-public", "kube-system")
+#: Seconds within which all API servers have seen a new configuration, at most a tenth of an authority's life.
+_SETTLED: Final = timedelta(seconds=60)
+_AFTER_CONFLICT: Final = 0.2
+#: Seconds until an authority is looked at again at the latest: clocks may be set.
+_AT_LATEST: Final = 3600.0
+
+
+class WebhookNotServed(SvcError):
+    """no server of the webhook answers at {address}: {detail}"""
+
+    reason = "webhook_not_served"
+    hint = "is a manager ready, and does the Service lead to it? The configuration is written when it answers"
+
+
+def webhook_configuration(settings: WebhookSettings, namespace: str, bundle: str) -> dict[str, Any]:
+    """
+    Return the configuration.
+
+    Args:
+        namespace: of the manager.
+        bundle: ``caBundle``, PEM in base64.
+    """
+    client: dict[str, Any] = {"caBundle": bundle}
+    if settings.address is not None:
+        client["url"] = f"https://{settings.address}{PATH}"
+    else:
+        client["service"] = {"namespace": namespace, "name": settings.service, "path": PATH, "port": 443}
+    never = sorted({*_NEVER, namespace})
+    return {
+        "metadata": {"name": WEBHOOK_CONFIGURATION, "labels": {"app.kubernetes.io/managed-by": MANAGER}},
+        "webhooks": [
+            {
+                "name": f"injection.{DOMAIN}",
+                "clientConfig": client,
+                "rules": [
+                    {
+                        "operations": ["CREATE"],
+                        "apiGroups": [""],
+                        "apiVersions": ["v1"],
+                        "resources": ["pods"],
+                        "scope": "Namespaced",
+                    }
+                ],
+                "failurePolicy": settings.failurePolicy,
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": {
+                    "matchLabels": {LABEL_INJECTION: INJECTION_ENABLED},
+                    "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": never}],
+                },
+                "objectSelector": {},
+                "sideEffects": "None",
+                "timeoutSeconds": 5,
+                "admissionReviewVersions": ["v1"],
+                "reinvocationPolicy": "IfNeeded",
+            }
+        ],
+    }
+
+
+def server_names(settings: WebhookSettings, namespace: str) -> tuple[str, ...]:
+    """The names under which the API server reaches the webhook."""
+    if settings.address is not None:
+        return (settings.address.host,)
+    name = f"{settings.service}.{namespace}.svc"
+    return name, f"{name}.cluster.local"
+
+
+class WebhookController:
+    """
+    Keeps the authorities and the configuration.
+
+    Args:
+        client: of the API server.
+        namespace: of the manager.
+        answers: fires when a server of the webhook answers, verified by these authorities; raises WebhookNotServed.
+    """
+
+    name = "webhook"
+
+    def __init__(
+        self,
+        client: Client,
+        settings: WebhookSettings,
+        namespace: str,
+        answers: Callable[[Sequence[x509.Certificate]], Awaitable[None]],
+        now: Callable[[], datetime],
+        failed: Callable[[SvcError], object],
+        changed: Callable[[], object],
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._namespace = namespace
+        self._answers = answers
+        self._now = now
+        self._life = timedelta(seconds=settings.authorityLife)
+        self._secrets = Cache(
+            *(client, SECRETS, changed, failed), namespace=namespace, fields=f"metadata.name={WEBHOOK_SECRET}"
+        )
+        self._configurations = Cache(
+            *(client, MUTATING_WEBHOOKS, changed, failed), fields=f"metadata.name={WEBHOOK_CONFIGURATION}"
+        )
+        #: When the configuration had a bundle for the first time.
+        self._published: tuple[str, datetime] | None = None
+        self._answered = False
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        return self._secrets, self._configurations
+
+    async def follow(self) -> None:
+        await run_all(self.caches)
+
+    async def reconcile(self) -> float:
+        """Bring the authorities forward, then the configuration; returns the seconds until the next step is due."""
+        try:
+            return await self._reconciled()
+        except Conflict:
+            return _AFTER_CONFLICT
+
+    async def _reconciled(self) -> float:
+        now = self._now()
+        secret = self._secrets.objects.get((self._namespace, WEBHOOK_SECRET))
+        former = None if secret is None else Authorities.from_data(secret.get("data") or {})
+        self._note(former, now)
+        authorities = advance(former, now, self._life, lambda _certificate: self._is_settled(former, now))
+        if authorities is not former:
+            await self._write(authorities, secret)
+            # The servers take their certificates from what was written, first.
+            return _AFTER_CONFLICT
+        wanted = webhook_configuration(self._settings, self._namespace, authorities.bundle)
+        found = self._configurations.objects.get(("", WEBHOOK_CONFIGURATION))
+        if found is None or not contains(found, wanted):
+            if not self._answered:
+                await self._answers(authorities.trusted)
+                self._answered = True
+            await self._client.apply(MUTATING_WEBHOOKS, wanted, manager=MANAGER)
+        return self._until_due(authorities, now)
+
+    def _note(self, authorities: Authorities | None, now: datetime) -> None:
+        """Note since when the configuration has had the bundle of these authorities."""
+        found = self._configurations.objects.get(("", WEBHOOK_CONFIGURATION)) or {}
+        bundles = {each.get("clientConfig", {}).get("caBundle") for each in found.get("webhooks") or ()}
+        if authorities is None or bundles != {authorities.bundle}:
+            self._published = None
+        elif self._published is None or self._published[0] != authorities.bundle:
+            self._published = (authorities.bundle, now)
+
+    def _is_settled(self, authorities: Authorities | None, now: datetime) -> bool:
+        return (
+            authorities is not None
+            and self._published is not None
+            and self._published[0] == authorities.bundle
+            and now >= self._published[1] + self._settling
+        )
+
+    @property
+    def _settling(self) -> timedelta:
+        return min(_SETTLED, self._life / 10)
+
+    async def _write(self, authorities: Authorities, former: Object | None) -> None:
+        metadata = {"name": WEBHOOK_SECRET, "namespace": self._namespace}
+        body: Object = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
+        body["data"] = authorities.to_data()
+        if former is None:
+            await self._client.create(SECRETS, body)
+        else:
+            metadata["resourceVersion"] = former["metadata"]["resourceVersion"]
+            await self._client.replace(SECRETS, body)
+
+    def _until_due(self, authorities: Authorities, now: datetime) -> float:
+        instants = [authorities.current.end]
+        if authorities.next is None:
+            instants.append(authorities.current.due(self._life))
+        else:
+            instants.append((self._published[1] if self._published else now) + self._settling)
+        if authorities.previous is not None:
+            instants.append(authorities.previous.end)
+        return min(max(0.05, (min(instants) - now).total_seconds() + 0.05), _AT_LATEST)
+
+
+def contains(found: object, wanted: object) -> bool:
+    """Whether an object has everything that is wanted; the API server adds defaults, and lists have to be equal."""
+    if isinstance(wanted, Mapping):
+        return isinstance(found, Mapping) and all(contains(found.get(key), value) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return (
+            isinstance(found, list)
+            and len(found) == len(wanted)
+            and all(contains(*pair) for pair in zip(found, wanted, strict=True))
+        )
+    return found == wanted
