@@ -64,7 +64,7 @@ class ApplyFlags:
         Read the words behind ``apply``; None where they apply no objects: a command below it, help, no file.
 
         Raises:
-            CompartmentError: ``force_invalid``.
+            CompartmentError: ``flag_value_invalid``.
         """
         files: list[str] = []
         rest: list[str] = []
@@ -129,5 +129,5 @@ def _boolean(flag: str) -> bool:
     _name, equals, value = flag.partition("=")
     found = _BOOLEANS.get(value) if equals else True
     if found is None:
-        raise CompartmentError("force_invalid", value=value)
+        raise CompartmentError("flag_value_invalid", flag="force", value=value, expected="true or false")
     return found

@@ -67,7 +67,6 @@ class CompartmentError(SvcError):
             "{found}, and the current compartment is {current}",
             "nothing was applied: switch by svc context use, or give --force, which puts the objects into {current}",
         ),
-        "force_invalid": Reason('--force is set to "{value}"', "expected: true or false"),
         "context_not_switched": Reason(
             "{name} is the current context, and was not selected in this session",
             "requireExplicitContextSwitch is set in {path}: svc context use {name} first, then what changes something",

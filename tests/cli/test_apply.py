@@ -213,7 +213,7 @@ class RefusedTests(ApplyCase):
     def test_before_anything_runs(self) -> None:
         """A flag with no acceptable value, no context, no kubectl."""
         self.write({"kind": "A"})
-        self.assertIn("(force_invalid)", self.refused("--force=maybe", "-f", "objects"))
+        self.assertIn("(flag_value_invalid)", self.refused("--force=maybe", "-f", "objects"))
         self.configure("contexts: {}\n")
         self.assertIn("(context_unset)", self.refused("-f", "objects"))
         self.assertEqual([], self.words())

@@ -81,7 +81,7 @@ class OursTests(SynchronousTestCase):
             found = read(f"{text} -f a")
             self.assertEqual((force, rest), (found.force, found.rest), text)
         error = self.assertRaises(CompartmentError, read, "--force=yes -f a")
-        self.assertEqual("force_invalid", error.reason)
+        self.assertEqual("flag_value_invalid", error.reason)
 
     def test_connection(self) -> None:
         """How the API server is reached is known apart, and whether a namespace or a context is typed."""

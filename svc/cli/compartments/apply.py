@@ -14,12 +14,13 @@ import re
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from svc.cli.compartments.kubectl import KubectlFailed, KubectlMissing, ask, program
+from svc.cli.compartments.command import Command
+from svc.cli.compartments.kubectl import KubectlFailed, KubectlMissing, ask, feed, program
 from svc.cli.errors import CliError, CommandFailed
 from svc.compartments.applyflags import ApplyFlags
-from svc.compartments.config import Active, Config, resolve
+from svc.compartments.config import Active, Config
 from svc.compartments.errors import CompartmentError
 from svc.compartments.manifests import Manifest, is_job, mark, other_compartments
 from svc.compartments.verbs import with_context
@@ -29,29 +30,22 @@ _BEGIN: Final = re.compile(r"\S")
 _READ: Final = ("patch", "--local", "--type=merge", "--patch={}", "--output=json", "--show-managed-fields")
 
 
-def prepare_apply(words: Sequence[str], config: Config, environ: Mapping[str, str]) -> tuple[list[str], bytes] | None:
+def run(command: Command) -> NoReturn:
     """
-    Read the objects of ``kubectl apply`` and set the compartment.
-
-    Args:
-        words: of kubectl, without what is in effect.
-        environ: that of kubectl.
-
-    Returns:
-        The words of kubectl and its standard input; None where no objects are applied.
+    Become ``kubectl apply`` with objects that have the compartment.
 
     Raises:
         KubectlMissing: kubectl cannot be started.
-        CompartmentError: no context is in effect, or a flag has no acceptable value.
+        CompartmentError: a flag has no acceptable value.
         CommandFailed: the objects cannot be read, or are those of another compartment.
     """
-    flags = ApplyFlags.read(words[1:])
+    flags = ApplyFlags.read(command.words[1:])
     if flags is None:
-        return None
-    active = resolve(config, environ)
-    documents = _marked(flags, config, active, environ)
-    arguments = with_context([words[0], "--filename=-", *flags.rest], replace(active, namespace=""))
-    return arguments, "\n".join(map(json.dumps, documents)).encode()
+        command.become(command.words)
+    documents = _marked(flags, command.config, command.active, command.environ)
+    feed("\n".join(map(json.dumps, documents)).encode())
+    # The objects that name no namespace have that of the context.
+    command.replace(with_context(["apply", "--filename=-", *flags.rest], replace(command.active, namespace="")))
 
 
 def _marked(flags: ApplyFlags, config: Config, active: Active, environ: Mapping[str, str]) -> list[Manifest]:
@@ -70,22 +64,6 @@ def _marked(flags: ApplyFlags, config: Config, active: Active, environ: Mapping[
     for index, each in enumerate(documents):
         mark(each, active.compartment, config.templates, live.get(index))
     return documents
-
-
-def feed(data: bytes) -> None:
-    """Make data the standard input of the process, which may become another program: a child writes it into a pipe."""
-    reading, writing = os.pipe()
-    if os.fork() == 0:
-        try:
-            os.close(reading)
-            with open(writing, "wb") as pipe:
-                pipe.write(data)
-        finally:
-            # That kubectl has ended before it read everything is no error here.
-            os._exit(0)
-    os.close(writing)
-    os.dup2(reading, 0)
-    os.close(reading)
 
 
 def _read(files: Iterable[str], environ: Mapping[str, str]) -> list[Manifest]:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from svc.compartments.config import Active
+from svc.compartments.config import Active, Config
 from svc.compartments.verbs import with_context
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Command:
     """
 
     words: Sequence[str]
+    config: Config
     active: Active
     environ: Mapping[str, str]
     console: Callable[[], Console]

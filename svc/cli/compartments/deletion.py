@@ -7,7 +7,6 @@ Objects of other compartments are named and have to be confirmed. ``--force`` is
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Final, NoReturn
 
@@ -49,6 +48,7 @@ def _check(command: Command, line: CommandLine) -> None:
     selecting = {each.name for each in line.flags} & (_SELECTING | {"all"}) - {"all-namespaces", "recursive"}
     if not (names_objects(line) or selecting):
         return  # kubectl says what is missing
+    from svc.cli.compartments.kubectl import feed
     from svc.cli.compartments.objects import fetch
 
     data = _standard_input() if line.reads_input() else None
@@ -57,7 +57,7 @@ def _check(command: Command, line: CommandLine) -> None:
     if others := foreign(found, command.active.compartment):
         _confirm(command, line, others, len(found))
     if data is not None:
-        _replace_input(data)
+        feed(data)
 
 
 def _confirm(command: Command, line: CommandLine, others: list[Target], total: int) -> None:
@@ -86,11 +86,3 @@ def _standard_input() -> bytes:
         detail = f"standard input has more than {MAX_INPUT} octets"
         raise CompartmentError("target_unclear", verb="delete", detail=detail)
     return data
-
-
-def _replace_input(data: bytes) -> None:
-    """What was read is standard input again, in memory: there may be secrets in it."""
-    with open(os.memfd_create("objects"), "w+b") as file:
-        file.write(data)
-        file.seek(0)
-        os.dup2(file.fileno(), 0)

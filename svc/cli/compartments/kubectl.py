@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping
 from typing import Final
@@ -93,3 +94,11 @@ def started(words: list[str], environ: Mapping[str, str]) -> subprocess.Popen[by
         return subprocess.Popen([program(environ), *words], env=environ, stdout=subprocess.PIPE)
     except OSError as error:
         raise KubectlMissing.of(error, environ) from error
+
+
+def feed(data: bytes) -> None:
+    """Make data the standard input of the process, which may become kubectl; in memory, for it may be secret."""
+    with open(os.memfd_create("objects"), "w+b") as file:
+        file.write(data)
+        file.seek(0)
+        os.dup2(file.fileno(), 0)

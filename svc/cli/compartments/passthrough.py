@@ -29,6 +29,7 @@ Execute = Callable[[str, list[str], dict[str, str]], NoReturn]
 
 #: Commands of kubectl that svc has a part in: module and function, which gets a :class:`Command`.
 _OURS: Final = {
+    "apply": ("svc.cli.compartments.apply", "run"),
     "cp": ("svc.cli.compartments.pods", "run_with_warning"),
     "delete": ("svc.cli.compartments.deletion", "run"),
     "describe": ("svc.cli.compartments.description", "run"),
@@ -75,12 +76,6 @@ def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, cons
             )
     elif not is_local(words):
         _check(config, words, environ)
-        if words[0] == "apply":
-            from svc.cli.compartments.apply import feed, prepare_apply
-
-            if found := prepare_apply(words, config, variables):
-                arguments, data = found
-                feed(data)
     program = environ.get(naming.ENV_KUBECTL) or "kubectl"
 
     def become(words: list[str]) -> NoReturn:
@@ -88,7 +83,9 @@ def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, cons
 
     if config is not None and words[0] in _OURS:
         module, function = _OURS[words[0]]
-        getattr(import_module(module), function)(Command(words, resolve(config, environ), variables, console, become))
+        getattr(import_module(module), function)(
+            Command(words, config, resolve(config, environ), variables, console, become)
+        )
     become(arguments)
 
 
