@@ -19,7 +19,7 @@ from svc.naming import (
 )
 from svc.process.settings import DaemonSettings
 from svc.process.values import FilePath, OptionalAddress, RemoteAddress, SocketText, TrustDomainText, Wait
-from svc.settings import Address, HostPort, Items, Settings, text_format
+from svc.settings import Address, Duration, HostPort, Items, Settings, text_format
 
 #: With a trust domain of any length it is a SPIFFE ID.
 _MAX_ID_PATH = 1024
@@ -51,6 +51,8 @@ class SpireSettings(Settings):
     `admin: true`."""
     parentID: NodePath = "/node"
     """The parent of all entries: the alias of the nodes on which the pods run."""
+    x509SvidTtl: Duration = 0.0
+    """The life of X.509-SVIDs of these entries; `0s` for the server's default."""
     every: Wait = 5.0
     """How often the server is asked: entries that it has lost are there again so soon."""
 

@@ -34,6 +34,7 @@ def wanted_entries(
     accounts: Iterable[tuple[str, str]],
     parent_id: SpiffeID,
     *,
+    ttl: int = 0,
     limit: int = MAX_ACCOUNTS,
 ) -> list[RegistrationEntry]:
     """
@@ -43,6 +44,7 @@ def wanted_entries(
         namespaces: the names of those that are enabled.
         accounts: the service accounts of all namespaces, by namespace and name.
         parent_id: the alias of the nodes on which their pods run; the identities are of its trust domain.
+        ttl: seconds that X.509-SVIDs live; 0 for the server's default.
         limit: of entries.
 
     Raises:
@@ -51,7 +53,7 @@ def wanted_entries(
     found = [each for each in accounts if each[0] in namespaces]
     if len(found) > limit:
         raise AccountsTooMany(count=len(found), limit=limit)
-    return [_entry(namespace, name, parent_id) for namespace, name in found]
+    return [_entry(namespace, name, parent_id, ttl) for namespace, name in found]
 
 
 def due_changes(stored: Sequence[Any], wanted: Iterable[RegistrationEntry]) -> EntryChanges:
@@ -60,10 +62,10 @@ def due_changes(stored: Sequence[Any], wanted: Iterable[RegistrationEntry]) -> E
     return changes(stored, [each for each in wanted if _content(each.message()) not in others], owner=OWNER)
 
 
-def _entry(namespace: str, name: str, parent_id: SpiffeID) -> RegistrationEntry:
+def _entry(namespace: str, name: str, parent_id: SpiffeID, ttl: int) -> RegistrationEntry:
     selectors = frozenset({f"k8s:ns:{namespace}", f"k8s:sa:{name}"})
     spiffe_id = SpiffeID(parent_id.trust_domain, f"/ns/{namespace}/sa/{name}")
-    return RegistrationEntry(spiffe_id, parent_id, selectors, owner=OWNER)
+    return RegistrationEntry(spiffe_id, parent_id, selectors, x509_svid_ttl=ttl, owner=OWNER)
 
 
 def _content(message: Any) -> tuple[str, str, frozenset[tuple[str, str]]]:

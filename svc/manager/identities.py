@@ -61,6 +61,7 @@ class EntryController:
     ) -> None:
         self._trust_domain = TrustDomain.parse(cluster.trustDomain)
         self._parent_id = SpiffeID(self._trust_domain, spire.parentID)
+        self._ttl = int(spire.x509SvidTtl)
         self._every = spire.every
         self._metrics = metrics
         self._namespaces = Cache(
@@ -103,7 +104,7 @@ class EntryController:
             EntryRefused: the server did not accept one; the others are as they should be.
         """
         enabled = {name for _none, name in self._namespaces.objects}
-        wanted = wanted_entries(enabled, self._accounts.objects, self._parent_id)
+        wanted = wanted_entries(enabled, self._accounts.objects, self._parent_id, ttl=self._ttl)
         try:
             todo = due_changes(await self._server.entries(), wanted)
             failures = await self._server.apply(todo) if todo else []

@@ -41,6 +41,8 @@ from svc.telemetry.logs import emit, log_reload, log_reload_refused
 CONFIGURATION: Final = "configuration"
 #: The server of the webhook listens, with a certificate.
 WEBHOOK: Final = "webhook"
+#: The API server has had the configuration of the webhook.
+INJECTION: Final = "injection"
 
 
 class RestartRequired(SvcError):
@@ -72,7 +74,7 @@ class Manager(Daemon[ManagerSettings]):
         *,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
-        conditions = [CONFIGURATION, *([] if settings.webhook is None else [WEBHOOK])]
+        conditions = [CONFIGURATION, *([] if settings.webhook is None else [WEBHOOK, INJECTION])]
         super().__init__(settings, reactor, Health(conditions, now=now), fatal, load)
         self._now = now
         # Another one after each start: what a former process of this pod held is not held by this one.
@@ -150,7 +152,8 @@ class Manager(Daemon[ManagerSettings]):
         namespace, webhook, spire = self.settings.namespace, self.settings.webhook, cluster.spire
         if webhook is not None:
             answering = partial(answers, self._reactor, webhook, namespace)
-            make = partial(WebhookController, client, webhook, namespace, answering, self._now, self._failed)
+            published = partial(self._health.holds, INJECTION)
+            make = partial(WebhookController, client, webhook, namespace, answering, published, self._now, self._failed)
             yield Supervised(make, self._metrics)
         if spire is not None:
             parts = (client, cluster, spire, namespace, self._metrics, self._reactor, self._failed)

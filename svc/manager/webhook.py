@@ -251,7 +251,7 @@ class _ReviewRequest(PageRequest):
 
 async def answers(reactor: Any, settings: WebhookSettings, namespace: str, trusted: Sequence[x509.Certificate]) -> None:
     """
-    Wait for a handshake with a server of the webhook, as the API server makes it; runs in asyncio's loop.
+    Wait for a handshake with the server of this replica, as the API server makes it; runs in asyncio's loop.
 
     Args:
         trusted: the authorities.
@@ -260,7 +260,7 @@ async def answers(reactor: Any, settings: WebhookSettings, namespace: str, trust
         WebhookNotServed: nobody answers, or with another certificate.
     """
     name = server_names(settings, namespace)[0]
-    address = settings.address or HostPort(name, 443)
+    address = HostPort(settings.listen.host or "127.0.0.1", settings.listen.port)
     roots = trustRootFromCertificates([Certificate.load(each.public_bytes(Encoding.DER)) for each in trusted])
     endpoint = HostnameEndpoint(reactor, address.host, address.port, timeout=_ANSWERS)
     secured = wrapClientTLS(optionsForClientTLS(name, trustRoot=roots), endpoint)

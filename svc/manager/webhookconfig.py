@@ -1,8 +1,9 @@
 """
 The configuration of the webhook at the API server, and the controller that keeps it and the authorities.
 
-The leader writes it once a server of the webhook answers, so that no configuration is there that nobody serves, and
-again at once when somebody changes it.
+The leader writes it once its server answers, so that no configuration is there that nobody serves, and again at once
+when somebody changes it. No replica is ready before it is there: who waits for the manager to be ready can be sure that
+pods get the proxy.
 """
 
 from __future__ import annotations
@@ -33,10 +34,10 @@ _AT_LATEST: Final = 3600.0
 
 
 class WebhookNotServed(SvcError):
-    """no server of the webhook answers at {address}: {detail}"""
+    """the server of the webhook does not answer at {address}: {detail}"""
 
     reason = "webhook_not_served"
-    hint = "is a manager ready, and does the Service lead to it? The configuration is written when it answers"
+    hint = "the configuration of the webhook is written when it answers: look at /readyz of adminAddr"
 
 
 def webhook_configuration(settings: WebhookSettings, namespace: str, bundle: str) -> dict[str, Any]:
@@ -99,7 +100,8 @@ class WebhookController:
     Args:
         client: of the API server.
         namespace: of the manager.
-        answers: fires when a server of the webhook answers, verified by these authorities; raises WebhookNotServed.
+        answers: fires when the server of this replica answers, verified by these authorities; raises WebhookNotServed.
+        published: called when the API server has the configuration, on every replica.
     """
 
     name = "webhook"
@@ -110,6 +112,7 @@ class WebhookController:
         settings: WebhookSettings,
         namespace: str,
         answers: Callable[[Sequence[x509.Certificate]], Awaitable[None]],
+        published: Callable[[], object],
         now: Callable[[], datetime],
         failed: Callable[[SvcError], object],
         changed: Callable[[], object],
@@ -124,8 +127,10 @@ class WebhookController:
             *(client, SECRETS, changed, failed), namespace=namespace, fields=f"metadata.name={WEBHOOK_SECRET}"
         )
         self._configurations = Cache(
-            *(client, MUTATING_WEBHOOKS, changed, failed), fields=f"metadata.name={WEBHOOK_CONFIGURATION}"
+            *(client, MUTATING_WEBHOOKS, self._seen, failed), fields=f"metadata.name={WEBHOOK_CONFIGURATION}"
         )
+        self._changed = changed
+        self._on_published = published
         #: When the configuration had a bundle for the first time.
         self._published: tuple[str, datetime] | None = None
         self._answered = False
@@ -162,6 +167,11 @@ class WebhookController:
                 self._answered = True
             await self._client.apply(MUTATING_WEBHOOKS, wanted, manager=MANAGER)
         return self._until_due(authorities, now)
+
+    def _seen(self) -> None:
+        if self._configurations.objects:
+            self._on_published()
+        self._changed()
 
     def _note(self, authorities: Authorities | None, now: datetime) -> None:
         """Note since when the configuration has had the bundle of these authorities."""

@@ -51,7 +51,7 @@ class WebhookCase(ManagerCase):
         address = f"127.0.0.1:{self.port}"
         cluster = {"trustDomain": "prod.example.org", **({} if injection is None else {"injection": injection})}
         manager = self.manager(webhook={"listen": address, "address": address, **settings}, cluster=cluster)
-        eventually(lambda: self.kubectl("get", *CONFIGURATION, "--ignore-not-found"), what="the configuration")
+        self.assertNotEqual("", self.kubectl("get", *CONFIGURATION, "--ignore-not-found"), "it is there by now")
         return manager
 
     def pod(self, name: str, **metadata: Any) -> dict[str, Any]:
@@ -164,13 +164,22 @@ class ConfigurationTests(WebhookCase):
         self.kubectl("delete", *CONFIGURATION)
         eventually(lambda: self.read() == before)
 
-    def test_written_when_a_server_answers(self) -> None:
-        """A configuration that nobody would serve is not written, and the log says why."""
-        address = f"127.0.0.1:{self.port}"
-        manager = self.manager(webhook={"listen": f"127.0.0.1:{free_port()}", "address": address})
-        eventually(lambda: manager.records("svc.manager.reconcile.failed"))
-        self.assertEqual("webhook_not_served", manager.records("svc.manager.reconcile.failed")[0]["detail_reason"])
-        self.assertEqual({}, self.read())
+    def test_written_when_the_server_answers(self) -> None:
+        """A configuration that nobody would serve is not written; the log says why, and no replica is ready."""
+        with socket.create_server(("127.0.0.1", self.port)) as taken:
+            self.assertTrue(taken)
+            address = f"127.0.0.1:{self.port}"
+            manager = RunningManager(self.server, webhook={"listen": address, "address": address})
+            self.stack.callback(manager.stop)
+            manager.launch()
+            eventually(lambda: manager.records("svc.manager.reconcile.failed"))
+            failed = manager.records("svc.manager.reconcile.failed")[0]
+            self.assertEqual("webhook_not_served", failed["detail_reason"])
+            self.assertEqual({}, self.read())
+            conditions = manager.readiness()
+            self.assertEqual((False, False), (conditions["webhook"]["ok"], conditions["injection"]["ok"]))
+        eventually(manager.is_ready)
+        self.assertNotEqual({}, self.read())
 
     def test_damaged_secret(self) -> None:
         """Authorities that cannot be read are named; when they are deleted there are new ones."""

@@ -26,6 +26,7 @@ class WantedEntriesTests(SynchronousTestCase):
         self.assertEqual("/ns/pay/sa/web.v2", web.spiffe_id.path)
         self.assertTrue(api.id.startswith(OWNER), api.id)
         self.assertEqual([], wanted_entries((), ACCOUNTS, NODES))
+        self.assertEqual([30, 30], [each.x509_svid_ttl for each in wanted_entries({"pay"}, ACCOUNTS, NODES, ttl=30)])
 
     def test_longest_names(self) -> None:
         """The longest names that Kubernetes has make a SPIFFE ID."""
