@@ -10,21 +10,22 @@ import json
 import os
 import re
 import socket
+import sqlite3
 import ssl
 import threading
 import time
-from contextlib import ExitStack
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.kube.times import from_time
 from tests.e2e.platform import Platform
 from tests.peers.pages import Command, page, steps
 from tests.peers.waiting import TOP, Shared, eventually
 
-WEB = "spiffe://example.org/ns/shop/sa/web"
-URL = "https://web.shop:8443/"
 LOAD = Path(__file__).with_name("load.py")
 
 
@@ -39,7 +40,7 @@ class Story:
         self.outputs: dict[str, str] = {}
         stack.callback(lambda: (TOP / "keys.json").unlink(missing_ok=True))
         began = time.monotonic()
-        self.run_until("kubectl delete namespace shop --wait")
+        self.run_until("kubectl delete namespace shop mall --wait")
         self.seconds = time.monotonic() - began
 
     def run_until(self, last: str | None) -> None:
@@ -51,9 +52,9 @@ class Story:
             if status and "svc curl -i" not in command:
                 raise AssertionError(f"{command}: status {status}: {output}{self.state()}")
 
-    def output(self, words: str) -> str:
+    def output(self, *words: str) -> str:
         """What the only command with these words printed."""
-        [found] = [output for command, output in self.outputs.items() if words in command]
+        [found] = [output for command, output in self.outputs.items() if all(each in command for each in words)]
         return found
 
     def state(self) -> str:
@@ -66,12 +67,12 @@ STORY = Shared(Story)
 
 
 class Load:
-    """A load from the pod ``client``; see ``load.py``."""
+    """A load from the pod ``client`` of a namespace on its ``web``; see ``load.py``."""
 
-    def __init__(self, platform: Platform, workers: int, pause: float) -> None:
-        program = LOAD.read_text()
-        arguments = ("python3", "-c", program, URL, WEB, str(workers), str(pause))
-        self._process = platform.begin("-n", "shop", "exec", "client", "--", *arguments)
+    def __init__(self, platform: Platform, namespace: str) -> None:
+        target = (f"https://web.{namespace}:8443/", f"spiffe://example.org/ns/{namespace}/sa/web")
+        arguments = ("python3", "-c", LOAD.read_text(), *target, "2", "0.03")
+        self._process = platform.begin("-n", namespace, "exec", "client", "--", *arguments)
         self.last: dict[str, Any] = {"kept": 0, "new": 0, "errors": []}
         self.other: list[str] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -114,7 +115,10 @@ class KubernetesPageTests(SynchronousTestCase):
 
     def test_1_verified(self) -> None:
         """The client verified statement and receipt of the pod that answered, under a post-quantum chain."""
-        said = self.story.output("--print-receipt")
+        self.assert_verified(self.story.output("--print-receipt", "shop"))
+
+    def assert_verified(self, said: str) -> None:
+        """A page, a statement and a receipt of the pod that answered."""
         self.assertRegex(said, r"hello from web-[a-z0-9-]+\n")
         self.assertIn("Bound To Connection: yes", said)
         self.assertIn("Compared With Own Exchange: yes", said)
@@ -123,7 +127,7 @@ class KubernetesPageTests(SynchronousTestCase):
 
     def test_2_refused(self) -> None:
         """The guest got 403, and the log of the proxy that refused it names identity and rule."""
-        self.assertIn("HTTP/1.1 403 Forbidden", self.story.output("exec guest"))
+        self.assertIn("HTTP/1.1 403 Forbidden", self.story.output("shop exec guest"))
         [record] = [json.loads(line) for line in self.story.output("request.denied").splitlines() if line]
         self.assertEqual("spiffe://example.org/ns/shop/sa/guest", record["peer_spiffe_id"])
         self.assertEqual("default-deny", record["attributes"]["rule"])
@@ -152,17 +156,23 @@ class KubernetesPageTests(SynchronousTestCase):
         Requests are not repeated; half of them have a new connection each.
         """
         self.shorten_svids()
-        load = Load(self.platform, workers=2, pause=0.03)
+        self.under_load(
+            "shop", self.agent_deleted, self.server_killed, self.driver_restarted, self.pod_deleted, self.rolled
+        )
+
+    def under_load(self, namespace: str, *events: Callable[[str], None]) -> None:
+        """Let things happen under load until all SVIDs were renewed; no request may fail."""
+        load = Load(self.platform, namespace)
         try:
             load.goes_on()
             began = time.monotonic()
-            for event in (self.agent_deleted, self.server_killed, self.driver_restarted, self.pod_deleted, self.rolled):
-                event()
+            for event in events:
+                event(namespace)
                 load.goes_on()
-            certificates = self.certificates()
+            certificates = self.certificates(namespace)
             while not load.last["errors"] and (time.monotonic() - began < 30 or load.sent < 2000):
                 load.goes_on()
-            eventually(lambda: not certificates & self.certificates(), what="the renewal of each SVID")
+            eventually(lambda: not certificates & self.certificates(namespace), what="the renewal of each SVID")
             load.goes_on()
             self.assertEqual([], load.last["errors"][:5], load.other)
             self.assertGreater(load.last["new"], load.sent / 4)
@@ -178,31 +188,31 @@ class KubernetesPageTests(SynchronousTestCase):
         self.platform.kubectl("apply", "-f", "-", data=json.dumps(config))
         self.replaced("svc-system", "app=spire-server", "statefulset/spire-server")
 
-    def agent_deleted(self) -> None:
+    def agent_deleted(self, _namespace: str) -> None:
         """Delete the SPIRE agent's pod."""
         self.replaced("svc-system", "app=spire-agent", "daemonset/spire-agent")
 
-    def server_killed(self) -> None:
+    def server_killed(self, _namespace: str) -> None:
         """Kill the SPIRE server without a chance to end."""
         self.platform.kubectl(
             "-n", "svc-system", "delete", "pod", "-l", "app=spire-server", "--force", "--grace-period=0"
         )
         self.rolled_out("svc-system", "statefulset/spire-server")
 
-    def driver_restarted(self) -> None:
+    def driver_restarted(self, _namespace: str) -> None:
         """Delete svc-agent's pod: mounts stay."""
         self.replaced("svc-system", "app=svc-agent", "daemonset/svc-agent")
 
-    def pod_deleted(self) -> None:
+    def pod_deleted(self, namespace: str) -> None:
         """Delete one of the two pods of the application."""
-        names = self.platform.kubectl("-n", "shop", "get", "pods", "-l", "app=web", "-o", "name").split()
-        self.platform.kubectl("-n", "shop", "delete", names[0], "--wait")
-        self.rolled_out("shop", "deployment/web")
+        names = self.platform.kubectl("-n", namespace, "get", "pods", "-l", "app=web", "-o", "name").split()
+        self.platform.kubectl("-n", namespace, "delete", names[0], "--wait")
+        self.rolled_out(namespace, "deployment/web")
 
-    def rolled(self) -> None:
+    def rolled(self, namespace: str) -> None:
         """Replace all pods of the application."""
-        self.platform.kubectl("-n", "shop", "rollout", "restart", "deployment/web")
-        self.rolled_out("shop", "deployment/web")
+        self.platform.kubectl("-n", namespace, "rollout", "restart", "deployment/web")
+        self.rolled_out(namespace, "deployment/web")
 
     def replaced(self, namespace: str, label: str, workload: str) -> None:
         """Delete pods and wait for those that replace them."""
@@ -213,10 +223,10 @@ class KubernetesPageTests(SynchronousTestCase):
         """Wait until a workload is as it should be."""
         self.platform.kubectl("-n", namespace, "rollout", "status", workload, "--timeout=170s")
 
-    def certificates(self) -> set[str]:
+    def certificates(self, namespace: str) -> set[str]:
         """The certificates that the proxies show."""
         found = set()
-        for pod in self.platform.json("-n", "shop", "pods", "-l", "app=web")["items"]:
+        for pod in self.platform.json("-n", namespace, "pods", "-l", "app=web")["items"]:
             if "deletionTimestamp" in pod["metadata"]:
                 continue
             address = (pod["status"]["podIP"], 8443)
@@ -226,14 +236,96 @@ class KubernetesPageTests(SynchronousTestCase):
                 found.add(str(secured.getpeercert(binary_form=True)))
         return found
 
-    def test_5_removed(self) -> None:
+    def test_5_injected(self) -> None:
+        """An ordinary Deployment is verified and receipted, and refuses who has no permission; a Job ends."""
+        self.assert_verified(self.story.output("--print-receipt", "mall"))
+        self.assertIn("HTTP/1.1 403 Forbidden", self.story.output("mall exec guest"))
+        for pod in self.platform.json("-n", "mall", "pods", "-l", "app=web")["items"]:
+            times = {each["type"]: from_time(each["lastTransitionTime"]) for each in pod["status"]["conditions"]}
+            self.assertLess((times["Ready"] - from_time(pod["metadata"]["creationTimestamp"])).total_seconds(), 10)
+        self.run_job("before")
+
+    def run_job(self, name: str) -> None:
+        """Run a Job in the namespace with the webhook."""
+        template = self.platform.json("-n", "mall", "deployment", "web")["spec"]["template"]
+        template["spec"]["restartPolicy"] = "Never"
+        (container,) = template["spec"]["containers"]
+        container |= {"args": ["print('done')"]}
+        container.pop("startupProbe")
+        template["metadata"].pop("labels")
+        job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "namespace": "mall"}}
+        self.platform.kubectl("apply", "-f", "-", data=json.dumps({**job, "spec": {"template": template}}))
+        self.platform.kubectl("-n", "mall", "wait", "--for=condition=Complete", f"job/{name}", "--timeout=60s")
+
+    def test_6_no_failed_request_of_injected_pods(self) -> None:
+        """
+        No request fails while SVIDs are renewed, the leading manager is killed and SPIRE loses all entries.
+
+        The entries of service accounts are the manager's, which makes them again.
+        """
+        config = self.platform.json("-n", "svc-system", "configmap", "svc-manager-config")
+        config["data"]["cluster.yaml"] = config["data"]["cluster.yaml"].replace(
+            "spire:\n", "spire:\n  x509SvidTtl: 30s\n"
+        )
+        self.platform.kubectl("apply", "-f", "-", data=json.dumps(config))
+        self.under_load("mall", self.leader_killed, self.entries_lost, self.pod_deleted, self.rolled)
+
+    def test_7_managers_away(self) -> None:
+        """Without managers pods of the namespace wait with an event that says why, and others start."""
+        self.platform.kubectl("-n", "svc-system", "scale", "deployment/svc-manager", "--replicas=0")
+        self.platform.kubectl(
+            "-n", "svc-system", "wait", "pod", "-l", "app=svc-manager", "--for=delete", "--timeout=60s"
+        )
+        self.platform.kubectl("-n", "mall", "rollout", "restart", "deployment/web")
+        events = ("-n", "mall", "get", "events", "--field-selector=reason=FailedCreate", "-o", "jsonpath={..message}")
+        eventually(lambda: "failed calling webhook" in self.platform.kubectl(*events))
+        self.platform.kubectl("-n", "shop", "rollout", "restart", "deployment/web")
+        self.rolled_out("shop", "deployment/web")
+        self.platform.kubectl("-n", "svc-system", "scale", "deployment/svc-manager", "--replicas=2")
+        self.rolled_out("svc-system", "deployment/svc-manager")
+        self.rolled_out("mall", "deployment/web")
+
+    def leader_killed(self, _namespace: str) -> None:
+        """Kill the leading manager; another one leads."""
+        lease = ("-n", "svc-system", "get", "lease", "svc-manager", "-o", "jsonpath={.spec.holderIdentity}")
+        leader = self.platform.kubectl(*lease)
+        pod = leader.split("_")[0]
+        self.platform.kubectl("-n", "svc-system", "delete", "pod", pod, "--force", "--grace-period=0")
+        eventually(lambda: self.platform.kubectl(*lease) not in ("", leader), what="another leader")
+        self.rolled_out("svc-system", "deployment/svc-manager")
+
+    def entries_lost(self, namespace: str) -> None:
+        """Take all registration entries from the SPIRE server, and kill it."""
+        with closing(sqlite3.connect(self.spire_data() / "datastore.sqlite3")) as connection:
+            for table in ("registered_entries", "selectors", "dns_names"):
+                connection.execute(f"DELETE FROM {table}")
+            connection.commit()
+        self.server_killed(namespace)
+
+    def spire_data(self) -> Path:
+        """The volume of the SPIRE server, which is a folder of this machine."""
+        claim = self.platform.json("-n", "svc-system", "pvc", "data-spire-server-0")["spec"]["volumeName"]
+        return Path(self.platform.json("pv", claim)["spec"]["local"]["path"])
+
+    def test_8_spire_lost(self) -> None:
+        """A SPIRE server that has lost all its data has another root; all is verified again without hands."""
+        for each in self.spire_data().iterdir():
+            each.unlink()
+        self.server_killed("svc-system")
+        curl = "kubectl -n mall exec client -- svc curl -s -n signRequest https://web.mall:8443/ --expect-id {}"
+        before = self.certificates("mall")
+        eventually(lambda: not before & self.certificates("mall"), 120, what="SVIDs under the new root")
+        web = "spiffe://example.org/ns/mall/sa/web"
+        eventually(lambda: self.platform.shell.run(curl.format(web))[0] == 0, what="a verified request")
+
+    def test_9_removed(self) -> None:
         """After the last section of the page nothing of it is left on the cluster or on the node."""
         self.story.run_until(None)
         kinds = "csidrivers,clusterroles,clusterrolebindings,namespaces"
         left = [
             each
             for each in self.platform.kubectl("get", kinds, "-o", "name").split()
-            if "svc" in each or "shop" in each
+            if "svc" in each or "shop" in each or "mall" in each
         ]
         self.assertEqual([], left)
         mounts = self.platform.cluster.node_exec("cat", "/proc/mounts")
