@@ -223,7 +223,7 @@ class AuthoritySettings(DaemonSettings):
     """A folder of its own in which the private keys of roots outlive the process, see [keys on disk](#keys-on-disk).
     Without it they end with the process."""
     keysFile: AbsolutePath | None = None
-    """A file with private keys that is read at the start and never written, such as a mounted Secret of Kubernetes;
+    """A file with private keys that is never written, and read again when it has changed, such as a mounted Secret;
     `--write-keys` makes one. *Together*: none with `dataDir`."""
     adminAddr: OptionalAddress = HostPort("127.0.0.1", naming.PORT_AUTHORITY_ADMIN)
     """A [web page](#pages-for-operators), `/status`, `/livez`, `/readyz`, `/config`; `"0"` or `""` disables. There is

@@ -7,7 +7,6 @@ is used.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,11 +24,11 @@ from svc.authority.x509ca import Root
 from svc.errors import SvcError
 from svc.identity.spiffeid import TrustDomain
 from svc.notary.pqissuer import PqIssuer
+from svc.pqissuer.keydocument import KeyDocumentInvalid, read_keys, serialize_keys
 from svc.pqissuer.keyrecords import certified_record, read_certified, read_pq_root, slot_record, slots_of
 from svc.pqissuer.rotation import BACKDATE, KeyRing, Slot
 from svc.workload.files import FileMissing, FileRefused, read_secret
 
-_VERSION: Final = 1
 Kind = Literal["x509", "jwt", "pq"]
 _KINDS: Final[tuple[Kind, ...]] = ("x509", "jwt", "pq")
 
@@ -48,7 +47,7 @@ class KeysReadOnly(KeysNotStored):
     """new keys are due, and {path} is not written here"""
 
     reason = "keys_read_only"
-    hint = "put a file with new keys in its place, and restart: svc-authority --write-keys makes one"
+    hint = "put a file with further keys in its place, as the Secret that svc-manager writes"
 
 
 class KeyStore:
@@ -91,7 +90,7 @@ class KeyStore:
 
     def _write(self, kind: Kind, slots: tuple[Slot[Any], ...]) -> None:
         written = {**self._written, kind: [_record(slot) for slot in slots]}
-        self._file.replace(_serialized(self._trust_domain, written))
+        self._file.replace(serialize_keys(self._trust_domain, written))
         self._written = written
 
 
@@ -129,12 +128,7 @@ class ReadOnlyKeys:
 
 def serialized_keys(trust_domain: TrustDomain, slots: Mapping[Kind, tuple[Slot[Any], ...]]) -> bytes:
     """The content of a file with keys."""
-    return _serialized(trust_domain, {kind: [_record(slot) for slot in slots.get(kind, ())] for kind in _KINDS})
-
-
-def _serialized(trust_domain: TrustDomain, records: Mapping[str, list[dict[str, str]]]) -> bytes:
-    document = {"version": _VERSION, "trustDomain": str(trust_domain), "keys": dict(records)}
-    return strictjson.dumps({"sha256": _digest(document), "document": document})
+    return serialize_keys(trust_domain, {kind: [_record(slot) for slot in slots.get(kind, ())] for kind in _KINDS})
 
 
 def _parsed(
@@ -142,23 +136,15 @@ def _parsed(
 ) -> tuple[dict[str, list[dict[str, str]]], StoredKeys]:
     """The records of a file, and the keys."""
     try:
-        whole = strictjson.loads_object(data, max_bytes=MAX_FILE)
-        document = whole["document"]
-        if whole["sha256"] != _digest(document) or not isinstance(document, dict):
-            raise KeysRefused(path=path, defect="it is damaged: its digest does not match")
-        if document["version"] != _VERSION:
-            raise KeysRefused(path=path, defect=f"it has version {document['version']!r}")
-        if document["trustDomain"] != str(trust_domain):
-            raise KeysRefused(path=path, defect="it has the keys of another trust domain")
-        records: dict[str, list[dict[str, str]]] = {kind: list(document["keys"][kind]) for kind in _KINDS}
+        records = dict(read_keys(data, trust_domain))
         found = StoredKeys(
             slots_of(records["x509"], lambda record: Root(*read_certified(record, trust_domain))),
             slots_of(records["jwt"], _jwt_key),
             slots_of(records["pq"], lambda record: read_pq_root(record, trust_domain)),
             found=True,
         )
-    except KeysRefused:
-        raise
+    except KeyDocumentInvalid as error:
+        raise KeysRefused(path=path, defect=error.defect) from error
     except (SvcError, KeyError, TypeError, ValueError) as error:
         # Without the parser's message, which may contain a part of a key.
         raise KeysRefused(path=path, defect=f"it is malformed ({type(error).__name__})") from None
@@ -171,10 +157,6 @@ def _refuse_future(slots: Iterable[Slot[Any]], now: datetime, path: str) -> None
     made = [slot.made for slot in slots]
     if made and min(made) - now > BACKDATE:
         raise KeysRefused("keys_of_the_future", path=path, made=min(made).isoformat(timespec="seconds"))
-
-
-def _digest(document: object) -> str:
-    return hashlib.sha256(strictjson.dumps(document)).hexdigest()
 
 
 def _record(slot: Slot[Any]) -> dict[str, str]:

@@ -34,10 +34,11 @@ from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.verification import SvidEvidence
 from svc.notary.errors import NotaryError
+from svc.notary.pqissuer import PqIssuer
 from svc.pqissuer.endpoint import PqService, pq_site
 from svc.pqissuer.listener import TlsListener
 from svc.pqissuer.roots import PqRootRing
-from svc.pqissuer.rotation import KeyRing
+from svc.pqissuer.rotation import KeyRing, Slot
 from svc.pqissuer.web import TlsCaller
 from svc.process.clock import ClockWatch, utc_now
 from svc.process.daemon import Daemon
@@ -91,7 +92,7 @@ class Authority(Daemon[AuthoritySettings]):
         pq_path = settings.pq_bundle_path if self._has_pq else None
         self._publication = Publication(settings.archive_path, pq_path, settings.bundleFile)
         self._federated_files = [each for one in settings.federatesWith for each in self._files_of(one)]
-        self._files = (*self._federated_files, *self._own_file(config_path))
+        self._files = (*self._federated_files, *self._own_file(config_path), *self._keys_file())
         self._failed = ""
         self._library_log = LibraryLogHandler(logging.WARNING)
 
@@ -333,6 +334,19 @@ class Authority(Daemon[AuthoritySettings]):
             return registered(lambda: self._registry)
         return listed(pq.allowUids if pq.allowUids is not None else (os.geteuid(),))
 
+    def _keys_file(self) -> tuple[WatchedFile, ...]:
+        path = self.settings.keysFile
+        return () if path is None else (WatchedFile(path, self._adopt_keys, self._report.file_refused),)
+
+    def _adopt_keys(self) -> None:
+        """Take the keys of a changed ``keysFile``: whoever writes it announces a root before it signs."""
+        if self._keys is None or self._pq is None:
+            return
+        found, before = self._keys.open(self._now()).pq, self._pq.ring.announced
+        if _contents(found) != _contents(before):
+            self._keys.keep("pq", self._pq.ring, found)
+            self._report.record("svc.authority.keys.loaded", {}, {"path": self._keys.path, "pq": len(found)})
+
     def _own_file(self, config_path: str | None) -> tuple[WatchedFile, ...]:
         if config_path is None or config_path.startswith(ENVIRONMENT):
             return ()
@@ -383,6 +397,10 @@ class Authority(Daemon[AuthoritySettings]):
         if isinstance(error, SvcError) and self.running:
             fields = {"detail_reason": error.reason, "detail": f"{error}; {error.hint}"}
             self._report.record("svc.workload.source.stale", fields, {}, warn=True)
+
+
+def _contents(slots: tuple[Slot[PqIssuer], ...]) -> list[tuple[Any, ...]]:
+    return [(each.key.certificate, each.active_from, each.succeeded_at, each.expires) for each in slots]
 
 
 def _stored_keys(settings: AuthoritySettings) -> KeyStore | ReadOnlyKeys | None:

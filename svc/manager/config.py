@@ -57,6 +57,17 @@ class SpireSettings(Settings):
     """How often the server is asked: entries that it has lost are there again so soon."""
 
 
+class IssuerSettings(Settings):
+    """The roots of the post-quantum issuer."""
+
+    secret: str = Field("svc-authority-keys", pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
+    """The Secret in the manager's namespace that holds them, with the key `keys.json`: `keysFile` of the issuer."""
+    rootTtl: Wait = 365 * 86400.0
+    """The life of a root. Its successor is made and announced at half of it, and signs from two thirds on."""
+    algorithm: Literal["ML-DSA-65", "ML-DSA-87"] = "ML-DSA-65"
+    """Algorithm of new roots."""
+
+
 class ClusterSettings(Settings):
     """What may change while the manager runs: `cluster` of the file, or `cluster.yaml` of the ConfigMap."""
 
@@ -66,6 +77,8 @@ class ClusterSettings(Settings):
     """The namespaces in which Secrets with licenses are looked for."""
     injection: InjectionSettings | None = None
     """What the webhook puts into pods; without it pods of chosen namespaces are refused."""
+    issuer: IssuerSettings | None = None
+    """The post-quantum issuer; without it the manager writes no roots."""
     spire: SpireSettings | None = None
     """The SPIRE server; without it the manager neither makes nor deletes entries."""
 

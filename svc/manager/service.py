@@ -25,6 +25,7 @@ from svc.manager.config import ClusterSettings, ManagerSettings, WebhookSettings
 from svc.manager.control import CONTROLLERS, Control, Controller, Supervised
 from svc.manager.hotconfig import RESTART_SECONDS, Configuration, HotConfiguration
 from svc.manager.identities import EntryController
+from svc.manager.issuerkeys import IssuerKeysController
 from svc.manager.metrics import ManagerMetrics
 from svc.manager.metricsaccess import MetricsAccess
 from svc.manager.webhook import WebhookServer, answers
@@ -155,6 +156,9 @@ class Manager(Daemon[ManagerSettings]):
             published = partial(self._health.holds, INJECTION)
             make = partial(WebhookController, client, webhook, namespace, answering, published, self._now, self._failed)
             yield Supervised(make, self._metrics)
+        if cluster.issuer is not None:
+            keys = (client, cluster, cluster.issuer, namespace, os.urandom, self._now, self._failed)
+            yield Supervised(partial(IssuerKeysController, *keys), self._metrics)
         if spire is not None:
             parts = (client, cluster, spire, namespace, self._metrics, self._reactor, self._failed)
             yield Supervised(partial(EntryController, *parts), self._metrics, longest_pause=spire.every)

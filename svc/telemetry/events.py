@@ -507,6 +507,13 @@ class Event(Enum):
         "success",
         "registration entries of service accounts changed",
     )
+    MANAGER_ISSUER_KEYS = (
+        "svc.manager.issuer_keys.changed",
+        _AUDIT,
+        _INFO,
+        "success",
+        "the roots of the post-quantum issuer changed",
+    )
     MANAGER_RECONCILE_FAILED = (
         "svc.manager.reconcile.failed",
         _OPERATIONAL,

@@ -19,10 +19,11 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authority.domain import LocalDomain, make_domain
 from svc.authority.jwtsvid import validate
 from svc.authority.keyfile import MAX_FILE, KeyFile, KeysNotStored, KeysRefused
-from svc.authority.keystore import KeyStore, ReadOnlyKeys, StoredKeys, _digest, serialized_keys
+from svc.authority.keystore import KeyStore, ReadOnlyKeys, StoredKeys, serialized_keys
 from svc.authority.registration import Entry, Selectors
 from svc.identity import SpiffeID, TrustDomain, verify_svid
 from svc.identity.pqbundle import PqBundles
+from svc.pqissuer.keydocument import _digest
 from svc.pqissuer.keyrecords import MAX_KEYS, TIMES
 from svc.pqissuer.roots import PqRootRing
 from svc.pqissuer.rotation import BACKDATE
