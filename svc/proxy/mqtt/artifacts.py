@@ -276,6 +276,8 @@ class ArtifactPublisher:
     def _got(self, events: Iterable[ArtifactEvent]) -> None:
         for event in events:
             if isinstance(event, ArtifactAccepted):
+                # A broker that only lets sessions begin is one that fails.
+                self._backoff.succeeded()
                 if event.message.payload:
                     self._observer.published(event.message.kind)
                 else:
@@ -283,7 +285,6 @@ class ArtifactPublisher:
             elif isinstance(event, ArtifactRefused):
                 self._observer.refused(event.message.kind, event.error)
             elif isinstance(event, PublishingBegan):
-                self._backoff.succeeded()
                 self._observer.session_began(event.version)
                 # The broker may have been restarted without what it retained.
                 self._due = {**self._sent, **dict.fromkeys(self._current)}

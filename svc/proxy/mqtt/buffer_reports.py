@@ -10,7 +10,7 @@ from twisted.logger import Logger
 
 from svc.errors import SvcError, printable
 from svc.proxy.mqtt.buffer.records import DeadLetter, RejectionCause, SessionKey
-from svc.proxy.mqtt.forwarding import AckSource, DropCause, RefusalCause
+from svc.proxy.mqtt.forwarding import AckSource, DropCause, LinkFailure, RefusalCause
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.log_limits import RecordLimiter
@@ -25,6 +25,13 @@ LOG_INTERVAL: Final = 60.0
 MAX_LOGGED: Final = 1024
 #: Characters of a topic in a log record.
 MAX_TOPIC: Final = 256
+
+_LINK_FAILURES: Final[dict[LinkFailure, str]] = {
+    "session_kept": "the broker: session present, although the session was to begin anew",
+    "unexpected_packet": "the broker sent a packet that does not belong there",
+    "disconnected": "the broker closed the connection",
+    "no_response": "the broker did not answer PINGREQ",
+}
 
 
 class BufferReports:
@@ -221,6 +228,13 @@ class SessionReports:
         name = (ReasonCode if code >= ReasonCode.UNSPECIFIED_ERROR else ReturnCode)(code).name.lower()
         self._metrics.connack_rejected(name)
         self._reports.log_limited(Event.FORWARDING_FAILED, self._key, "upstream_refused", f"the broker: {name}")
+
+    def link_failed(self, failure: LinkFailure, code: int) -> None:
+        """Log that the broker accepted a session, and it is closed."""
+        detail = _LINK_FAILURES[failure]
+        if code:
+            detail = f"{detail}: {ReasonCode(code).name.lower()}"
+        self._reports.log_limited(Event.FORWARDING_FAILED, self._key, failure, detail)
 
     def replay_failed(self) -> None:
         """Count and log that the broker is away for long."""

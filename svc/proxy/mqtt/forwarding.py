@@ -60,6 +60,9 @@ AckSource = Literal["middleware", "upstream"]
 RefusalCause = Literal["octets", "messages", "age", "store"]
 #: Why an accepted message was not forwarded.
 DropCause = Literal["expired", "rejected", "too_large", "link_lost"]
+#: Why a connection to the broker is of no use: the session that was to be removed is still there, a packet that does
+#: not belong there, DISCONNECT, or no answer to PINGREQ.
+LinkFailure = Literal["session_kept", "unexpected_packet", "disconnected", "no_response"]
 
 _NO_LIMIT: Final = 0xFFFFFFFF
 #: Messages in flight to a broker of MQTT 3.1.1, which cannot tell its limit: Mosquitto closes the connection above 20.
@@ -278,6 +281,9 @@ class ForwarderObserver(Protocol):
     def connack_rejected(self, code: int) -> None:
         """The broker refused CONNECT."""
 
+    def link_failed(self, failure: LinkFailure, code: int) -> None:
+        """A connection that the broker had accepted is closed; ``code`` is that of its DISCONNECT, 0 without one."""
+
     def replay_failed(self) -> None:
         """The budget of the backoff is used up."""
 
@@ -378,6 +384,8 @@ class Forwarder:
         self._capabilities = NO_PROPERTIES
         # Whether the connection only removes the broker's session: for good, or before a new one.
         self._removing = self._wiping = False
+        # Whether the last connection removed the broker's session for a new one, which is not open since.
+        self._wiped = False
         self._given_up = self._missing_reported = False
         self._failures = 0
         self._retry_at: float | None = None
@@ -593,13 +601,18 @@ class Forwarder:
         if connack.code:
             self._rejected(connack)
             return
+        cleaned = self._removing or self._wiping
+        anew = self.session.clean and self.session.next is None
+        kept = connack.session_present and (cleaned or anew)
+        if kept and (cleaned or self._upstream_v5 or self._wiped):
+            # A clean session must not be present (section 3.2.2.2), nor one that was just removed.
+            self._session_kept()
+            return
         self._report_attempt(success=True)
-        if self._removing or self._wiping:
+        if cleaned:
             self._removed()
             return
-        session = self.session
-        anew = session.clean and session.next is None
-        if anew and connack.session_present:
+        if kept:
             # MQTT 3.1.1 cannot begin anew a session that outlives its connection.
             self._close_link(Disconnect())
             self._wiping = True
@@ -612,7 +625,7 @@ class Forwarder:
         self._now = now
         if self._link not in (_Link.OPENED, _Link.READY):
             return
-        self._failures = 0
+        pinged = self._pinged
         # PINGRESP may be long in coming behind acknowledgements, where the peer holds this connection at its rate.
         self._pinged = False
         if isinstance(packet, Acknowledgement) and packet.type is not PacketType.PUBREL:
@@ -620,15 +633,21 @@ class Forwarder:
         elif isinstance(packet, (Publish, Acknowledgement)):
             # Without its client a delivery stays unanswered, and is repeated on the next connection.
             if self._connected and self.session.next is None:
+                self._failures = 0
                 self._links.send_client(packet)
         elif isinstance(packet, (Suback, Unsuback)):
             request = self._window.requests.pop(packet.packet_id, None)
             if request is not None and self._connected and self.session.next is None:
+                self._failures = 0
                 self._links.send_client(replace(packet, packet_id=request.packet.packet_id))
-        elif not isinstance(packet, Pingresp):
-            if isinstance(packet, Disconnect) and closed_for_message(packet.code):
+        elif isinstance(packet, Disconnect):
+            if closed_for_message(packet.code):
                 self._closed_for_message(packet.code)
-            self._fail_link()
+            self._fail_link("disconnected", packet.code)
+        elif not isinstance(packet, Pingresp):
+            self._fail_link("unexpected_packet")
+        elif pinged:
+            self._failures = 0
         self._advance()
 
     def upstream_lost(self, now: Moment) -> None:
@@ -1150,12 +1169,13 @@ class Forwarder:
             if not released and refusal(packet.code) is not None:
                 self._refused(flight, packet.code)
             else:
+                self._failures = 0
                 self._window.answered(packet.packet_id)
                 self._finish(flight.message)
                 if not released:
                     self._accepted(flight.message, packet.code)
         elif flight is not None:
-            self._fail_link()
+            self._fail_link("unexpected_packet")
         self._flush()
 
     def _got_pubrec(self, packet: Acknowledgement, flight: Flight | None, *, released: bool) -> None:
@@ -1165,7 +1185,7 @@ class Forwarder:
             return
         message = flight.message
         if not released and flight.qos != 2:
-            self._fail_link()
+            self._fail_link("unexpected_packet")
         elif refusal(packet.code) is not None:
             if released:
                 self._window.answered(packet.packet_id)
@@ -1174,6 +1194,7 @@ class Forwarder:
                 self._refused(flight, packet.code)
         else:
             if not released:
+                self._failures = 0
                 message.state = MessageState.RELEASED
                 self._store.changed(message)
                 self._accepted(message, packet.code)
@@ -1381,7 +1402,7 @@ class Forwarder:
         session, window = self.session, self._window
         self._link, self._capabilities = _Link.OPENED, connack.properties
         self._link_number += 1
-        self._given_up = False
+        self._given_up = self._wiped = False
         window.opened(connack.properties.receive_maximum or (65_535 if self._upstream_v5 else _UNTOLD_MAXIMUM))
         known = session.opened and not anew
         lost = known and not connack.session_present
@@ -1438,9 +1459,19 @@ class Forwarder:
     def _removed(self) -> None:
         """The broker's session was removed with this connection."""
         self._close_link(Disconnect())
+        if not self._wiping:
+            self._failures = 0
+        self._wiped = self._wiping
         self._removing = self._wiping = self.session.opened = False
-        self._failures = 0
         self._store.session(self.session)
+        self._advance()
+
+    def _session_kept(self) -> None:
+        """The broker did not remove the session: as if it could not be reached, and the next attempt removes again."""
+        self._observer.link_failed("session_kept", 0)
+        self._links.close_upstream(Disconnect())
+        self._wiping = not self._removing and not self._upstream_v5
+        self._lose_link()
         self._advance()
 
     def _end_link(self) -> None:
@@ -1471,9 +1502,10 @@ class Forwarder:
         self._link, self._ping_at = _Link.DOWN, None
         self._link_number += 1
 
-    def _fail_link(self) -> None:
-        """The broker broke the protocol, or does not respond."""
+    def _fail_link(self, failure: LinkFailure, code: int = 0) -> None:
+        """The broker broke the protocol, closes the connection, or does not respond."""
         if self._link is not _Link.DOWN:
+            self._observer.link_failed(failure, code)
             self._links.close_upstream(None)
             self._lose_link()
 
@@ -1506,7 +1538,7 @@ class Forwarder:
 
     def _ping(self) -> None:
         if self._pinged:
-            self._fail_link()
+            self._fail_link("no_response")
             return
         self._links.send_upstream(Pingreq())
         self._pinged = True

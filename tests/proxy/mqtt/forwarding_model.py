@@ -463,6 +463,9 @@ class Notes:
     def connack_rejected(self, code: int) -> None:
         self.events.append(("rejected", code))
 
+    def link_failed(self, failure: str, code: int) -> None:
+        self.events.append(("link failed", failure, code))
+
     def replay_failed(self) -> None:
         self.events.append(("replay failed",))
 

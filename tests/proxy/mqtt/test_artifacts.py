@@ -299,6 +299,18 @@ class ConnectionTests(PublicationCase):
         made.advance(1)
         self.assertEqual(2, len(made.observer.began))
 
+    def test_backoff_of_useless_sessions(self) -> None:
+        """A broker that accepts sessions and no message is one that cannot be reached."""
+        made = self.publication().start()
+        made.broker.holding = True
+        for seconds in (1, 2, 4, 8, 16):
+            made.broker.restart()
+            before = len(made.observer.began)
+            made.advance(seconds - 0.1)
+            self.assertEqual(before, len(made.observer.began))
+            made.advance(0.2)
+            self.assertEqual(before + 1, len(made.observer.began))
+
     def test_refused(self) -> None:
         """A broker that refuses the session is reported with its words, and asked again."""
         refusal = Connack(code=ReasonCode.NOT_AUTHORIZED, properties=Properties(reason_string="no grant"))

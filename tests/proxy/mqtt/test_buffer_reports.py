@@ -110,6 +110,15 @@ class BufferReportsTests(LogTestCase):
         counted = [self.value("buffer_messages_acked_total", source=each) for each in ("upstream", "middleware")]
         self.assertEqual([1, 2], counted)
 
+    def test_closed_connections(self) -> None:
+        """Why a connection that the broker accepted was closed is logged, each reason once a minute."""
+        for _attempt in range(3):
+            self.session.link_failed("session_kept", 0)
+            self.session.link_failed("disconnected", ReasonCode.SESSION_TAKEN_OVER)
+        kept, closed = self.of(Event.FORWARDING_FAILED)
+        self.assertEqual("session_kept", kept.fields["detail_reason"])
+        self.assertEqual("the broker closed the connection: session_taken_over", closed.fields["detail"])
+
     def test_broker_away(self) -> None:
         """Attempts are counted by their result; a budget that is used up, and refusals, are logged too."""
         self.session.reconnected(True)

@@ -1078,6 +1078,100 @@ class ReconnectionTests(ForwardingCase):
             self.assertIsNone(world.forwarder)
 
 
+class UselessConnectionTests(ForwardingCase):
+    """A broker that accepts connections with which nothing can be done."""
+
+    def attempts(self, world: World, connack: Connack, *then: Packet, seconds: float = 60.0) -> list[Connect]:
+        """The connections that are accepted in a time, each of which the broker closes behind its packets."""
+        attempts: list[Connect] = []
+        until = world.now.seconds + seconds
+        while world.forwarder is not None and world.now.seconds < until and len(attempts) < 1000:
+            while world.wanted is not None and len(attempts) < 1000:
+                attempts.append(world.wanted)
+                world.broker.connect, world.wanted = world.wanted, None
+                world.forwarder.upstream_connected(connack, world.now)
+                world.store.commit()
+                for packet in then:
+                    world.forwarder.upstream_packet(packet, world.now)
+                if world.broker.connect is not None:
+                    world.lose_link()
+                world.store.commit()
+            world.pass_time(0.5)
+        return attempts
+
+    def test_session_that_is_kept(self) -> None:
+        """A broker whose clean sessions are present is one that cannot be reached, with its client and without."""
+        for version in (Version.V311, Version.V5):
+            for stays in (True, False):
+                world = World(version)
+                world.connect(clean=True, will=b"will")
+                if not stays:
+                    world.broker_unreachable()
+                    world.pass_time(2)
+                    world.client_reads()
+                    world.lose_client()
+                attempts = self.attempts(world, Connack(session_present=True))
+                self.assertLess(len(attempts), 15, (version, stays))
+                self.assertEqual(1, world.notes.events.count(("replay failed",)))
+                self.assertIn(("link failed", "session_kept", 0), world.notes.events)
+                self.assertNotIn(("reconnected", True), world.notes.events)
+                self.assertEqual([], world.broker.wills)
+
+    def test_session_that_comes_back(self) -> None:
+        """So is one that removes the session, and has it again on the next connection."""
+        world = World(Version.V311)
+        world.connect(clean=True)
+        forwarder, attempts = world.forwarder, []
+        assert forwarder is not None
+        while world.now.seconds < 1060 and len(attempts) < 1000:
+            connect, world.wanted = world.wanted, None
+            if connect is None:
+                world.pass_time(0.5)
+                continue
+            attempts.append(connect.clean_start)
+            world.broker.connect = connect
+            forwarder.upstream_connected(Connack(session_present=not connect.clean_start), world.now)
+            world.store.commit()
+        self.assertEqual([False, True, False, True], attempts[:4])
+        self.assertLess(len(attempts), 30)
+        self.assertEqual(1, world.notes.events.count(("replay failed",)))
+        self.assertTrue(world.client.connected)
+
+    def test_closed_again(self) -> None:
+        """What a broker sends does not end the row of failures, unless it is of use."""
+        for packets in (
+            [],
+            [Disconnect(ReasonCode.SESSION_TAKEN_OVER)],
+            [Pingresp()],
+            [Acknowledgement(PUBACK, 9)],
+            [Publish("x", b"d", 1, packet_id=7)],
+        ):
+            world = World()
+            world.connect()
+            world.settle()
+            world.publish(b"1", 1)
+            world.store.commit()
+            world.lose_client()
+            world.lose_link()
+            attempts = self.attempts(world, Connack(session_present=True), *packets)
+            self.assertLess(len(attempts), 15, packets)
+            self.assertEqual(1, world.notes.events.count(("replay failed",)))
+
+    def test_reported(self) -> None:
+        """A connection that is closed for what the broker sent, or did not send, is reported."""
+        for packet, failure in (
+            (Disconnect(ReasonCode.SESSION_TAKEN_OVER), ("disconnected", 0x8E)),
+            (Connect("x"), ("unexpected_packet", 0)),
+        ):
+            world = self.opened()
+            world.to_proxy.append(packet)
+            world.proxy_reads()
+            self.assertIn(("link failed", *failure), world.notes.events)
+        world = self.opened(keep_alive=40)
+        world.pass_time(60)
+        self.assertIn(("link failed", "no_response", 0), world.notes.events)
+
+
 class EndTests(ForwardingCase):
     """The end of a client's connection at the broker."""
 
