@@ -276,6 +276,7 @@ class Assembly:
                 settings.path,
                 reactor=self._reactor,
                 keys=BufferKeys.read(settings.keys),
+                encrypt_stored=settings.encryptStored,
                 observer=reports,
                 limits=settings.limits,
                 reserve_size=settings.reserve,

@@ -21,7 +21,10 @@ class BufferSettings(Settings):
     keys: Annotated[Items[str], Field(max_length=16)] = ()
     """Files with keys, each of 32 random octets or these in base64url, mode 0600 or 0400: the first one encrypts what
     is stored, all decrypt. Without any, messages are stored in clear, and user names and passwords of clients not at
-    all."""
+    all. With any, a database with content in clear is refused."""
+    encryptStored: bool = False
+    """Encrypt at the start what was stored before there were `keys`. *Remove it* after that start: whoever can write to
+    the database could store messages before each one."""
     totalBytes: Annotated[Size, Field(ge=2**20, le=2**44)] = _DEFAULTS.octets
     """All messages; beyond it new ones are refused."""
     sessions: int = Field(default=_DEFAULTS.sessions, ge=1, le=1_000_000)

@@ -14,6 +14,10 @@ class MessageBufferError(JournalError):
             "{database} {path} is encrypted with the key {fingerprint}, which is not configured",
             "add the file of that key to mqttBuffer.keys; nothing was changed",
         ),
+        "mqtt_buffer_in_clear": Reason(
+            "{database} {path} has content in clear, which is not believed where mqttBuffer.keys is set",
+            "where it is older than the keys, start once with mqttBuffer.encryptStored: true; nothing was changed",
+        ),
         "mqtt_buffer_unreadable": Reason(
             "what {database} {path} has for {what} cannot be read: {detail}",
             "nothing of it is forwarded or removed; a restart checks the whole database",

@@ -30,7 +30,7 @@ class BufferKeys:
     """
     The keys of a buffer: the first one encrypts, all decrypt; without a key rows are stored in clear.
 
-    Rows in clear, which were stored before there was a key, can be read all the same.
+    With a key no row in clear is read: anybody who writes to the file could have stored it.
     """
 
     def __init__(self, keys: Sequence[bytes] = ()) -> None:
@@ -44,8 +44,8 @@ class BufferKeys:
         return cls([_read_key(path) for path in paths])
 
     def contains(self, key: bytes | None) -> bool:
-        """Whether what was encrypted with the key of this fingerprint can be read."""
-        return key is None or key in self._ciphers
+        """Whether what was encrypted with the key of this fingerprint, or None for in clear, can be read."""
+        return self.current is None if key is None else key in self._ciphers
 
     def encrypt(self, octets: bytes, row: bytes) -> bytes:
         """Encrypt octets of the row with the current key, if there is one."""
@@ -55,12 +55,14 @@ class BufferKeys:
         return nonce + self._ciphers[self.current].encrypt(nonce, octets, row)
 
     def decrypt(self, key: bytes | None, octets: bytes, row: bytes) -> bytes:
-        """Decrypt octets of the row, or raise ContentUnreadable where they or the row were altered."""
-        if key is None:
+        """Decrypt octets of the row; raises ContentUnreadable where they or the row were altered, or are in clear."""
+        if key is None and self.current is None:
             return octets
+        if key is None:
+            raise ContentUnreadable("it is in clear, and there are keys")
         try:
             return self._ciphers[key].decrypt(octets[:_NONCE_OCTETS], octets[_NONCE_OCTETS:], row)
-        except (KeyError, InvalidTag, ValueError) as error:
+        except (KeyError, InvalidTag, TypeError, ValueError) as error:
             raise ContentUnreadable("it was altered, or its key is gone") from error
 
 

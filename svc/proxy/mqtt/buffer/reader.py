@@ -27,7 +27,7 @@ from svc.proxy.mqtt.buffer.schema import BUFFER
 from svc.sqlite.kind import Connect
 
 _KEYS: Final = (
-    "SELECT key FROM session UNION SELECT key FROM message UNION SELECT key FROM received"
+    "SELECT key FROM session UNION SELECT key FROM message UNION SELECT key FROM received WHERE digest IS NOT NULL"
     " UNION SELECT key FROM dead_letter"
 )
 _SESSIONS: Final = (
@@ -52,11 +52,13 @@ def load(connection: sqlite3.Connection, path: str, keys: BufferKeys) -> list[Lo
     Read all sessions.
 
     Raises:
-        MessageBufferError: the key of a row is not configured.
+        MessageBufferError: the key of a row is not configured, or there are keys and the row is in clear.
         ContentUnreadable: the rows are not what this program writes.
         sqlite3.Error: the database refuses.
     """
     for (key,) in connection.execute(_KEYS):
+        if key is None and not keys.contains(key):
+            raise MessageBufferError("mqtt_buffer_in_clear", path=path, **BUFFER.words)
         if not keys.contains(key):
             name = key.hex() if isinstance(key, bytes) else ""
             raise MessageBufferError("mqtt_buffer_key_missing", path=path, fingerprint=name, **BUFFER.words)

@@ -36,7 +36,7 @@ from svc.proxy.mqtt.buffer.records import (
     session_parameters,
 )
 from svc.proxy.mqtt.buffer.schema import BUFFER
-from svc.proxy.mqtt.buffer.writer import BufferWriter
+from svc.proxy.mqtt.buffer.writer import BufferWriter, encrypt_stored
 from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile, plain_connect
 from svc.sqlite.disk import DAMAGED, primary_code
@@ -70,6 +70,7 @@ class MessageBuffer:
         path: of the database; its folder is created where it is absent.
         reactor: ends rounds, makes calls for the threads, measures times.
         keys: encrypt what is stored.
+        encrypt_stored: whether what was stored without keys is encrypted at the opening, and not refused.
         observer: receives reports on the database.
         limits: how much is stored.
         group_limits: how much may wait for the disk, and for how long.
@@ -85,6 +86,7 @@ class MessageBuffer:
         *,
         reactor: ThreadReactor,
         keys: BufferKeys | None = None,
+        encrypt_stored: bool = False,
         observer: GroupObserver | None = None,
         limits: BufferLimits | None = None,
         group_limits: GroupLimits | None = None,
@@ -97,6 +99,7 @@ class MessageBuffer:
         self._file = DatabaseFile(path, BUFFER, reserve_size=reserve_size, connect=connect)
         self._reactor = reactor
         self._keys = keys or BufferKeys()
+        self._encrypt_stored = encrypt_stored
         self._observer = observer or SilentGroupObserver()
         self._group_limits = group_limits or GroupLimits()
         self._start_thread = start_thread
@@ -333,6 +336,8 @@ class MessageBuffer:
         try:
             file.lock()
             connection = file.open(self._wall)
+            if self._encrypt_stored:
+                encrypt_stored(connection, self._keys)
             sessions = load(connection, file.path, self._keys)
             dead_letters = load_dead_letters(connection)
             writer = BufferWriter(file, connection, self._keys)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
 
 from svc.proxy.mqtt.buffer.keys import BufferKeys
 from svc.proxy.mqtt.buffer.records import (
@@ -17,6 +17,7 @@ from svc.proxy.mqtt.buffer.records import (
 )
 from svc.sqlite.database import DatabaseFile
 from svc.sqlite.operations import Operation, OperationWriter, Parameters, RowKinds, condensed
+from svc.sqlite.writer import transaction
 
 _STATEMENTS: Final[dict[BufferKind, tuple[str, ...]]] = {
     BufferKind.MESSAGE: (
@@ -49,6 +50,53 @@ _MESSAGE_CONTENT: Final = 8
 _SESSION_CONTENT: Final = 4
 _RECEIVED_DIGEST: Final = 6
 _LETTER_CONTENT: Final = 12
+
+
+class _InClear(NamedTuple):
+    """The content of one table that is in clear."""
+
+    #: The content, and the columns to which it belongs.
+    select: str
+    #: Takes the content, the key, and the columns; only the first ones are needed to name the row.
+    update: str
+    row: Callable[..., bytes]
+
+
+_IN_CLEAR: Final = (
+    _InClear(
+        "SELECT content, number, listener, client_id, owner FROM session WHERE key IS NULL",
+        "UPDATE session SET content = ?1, key = ?2 WHERE number = ?3",
+        lambda number, *key: session_row(number, SessionKey(*key)),
+    ),
+    _InClear(
+        "SELECT content, number, session, qos, retain, packet_id, relayed, stored FROM message WHERE key IS NULL",
+        "UPDATE message SET content = ?1, key = ?2 WHERE number = ?3",
+        message_row,
+    ),
+    _InClear(
+        "SELECT digest, session, packet_id, message FROM received WHERE digest IS NOT NULL AND key IS NULL",
+        "UPDATE received SET digest = ?1, key = ?2 WHERE session = ?3 AND packet_id = ?4",
+        received_row,
+    ),
+    _InClear(
+        "SELECT content, number, listener, client_id, owner, incomplete, qos, retain, stored, rejected, cause, code,"
+        " size FROM dead_letter WHERE key IS NULL",
+        "UPDATE dead_letter SET content = ?1, key = ?2 WHERE number = ?3",
+        dead_letter_row,
+    ),
+)
+
+
+def encrypt_stored(connection: sqlite3.Connection, keys: BufferKeys) -> None:
+    """Encrypt all rows in clear, or none of them where sqlite3.Error is raised; without a key nothing is changed."""
+    if keys.current is None:
+        return
+    with transaction(connection):
+        for each in _IN_CLEAR:
+            names = each.update.count("?") - 2
+            for content, *columns in connection.execute(each.select):
+                octets = keys.encrypt(content, each.row(*columns))
+                connection.execute(each.update, (octets, keys.current, *columns[:names]))
 
 
 class BufferWriter(OperationWriter):

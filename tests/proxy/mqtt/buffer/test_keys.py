@@ -60,7 +60,7 @@ class EncryptionTests(SynchronousTestCase):
         self.assertNotEqual(stored, old.encrypt(b"text", b"row"))
         self.assertEqual(b"text", both.decrypt(old.current, stored, b"row"))
         self.assertEqual(fingerprint(TWO), both.current)
-        self.assertEqual(b"text", both.decrypt(None, b"text", b"row"))
+        self.assertEqual(b"text", BufferKeys().decrypt(None, b"text", b"row"))
 
     def test_altered(self) -> None:
         """Another row, other octets, a cut, and a key that is not there are refused."""
@@ -72,6 +72,9 @@ class EncryptionTests(SynchronousTestCase):
             (keys.current, stored[:11], b"row"),
             (keys.current, b"", b"row"),
             (fingerprint(TWO), stored, b"row"),
+            (None, b"text", b"row"),
+            (None, stored, b"row"),
+            (keys.current, "text of a forger", b"row"),
         ):
             self.assertRaises(ContentUnreadable, keys.decrypt, key, octets, row)
 
@@ -81,7 +84,11 @@ class EncryptedBufferTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.opened = OpenedBuffer(self.mktemp())
-        self.begin(ONE)
+        self.fill(ONE)
+
+    def fill(self, *keys: bytes) -> None:
+        """Store one row of each kind."""
+        self.begin(*keys)
         self.owner = session(connect=Connect("c", username="name-of-user", password=b"word-that-passes"))
         self.opened.buffer.session(self.owner)
         self.opened.buffer.store(self.owner, message(b"payload-in-clear", topic="topic-in-clear"))
@@ -144,19 +151,61 @@ class EncryptedBufferTests(SynchronousTestCase):
         self.assertEqual(1, self.begin(ONE)[0].messages)
         self.opened.crash()
 
+    def forge(self, table: str, content: str) -> None:
+        """Store what somebody without the key can: a row in clear."""
+        with closing(sqlite3.connect(self.opened.path)) as connection, connection:
+            connection.execute(f"UPDATE {table} SET {content} = ?, key = NULL", (b"\x00\x01t\x00forged",))
+
+    def test_rows_in_clear(self) -> None:
+        """A start that finds anything in clear is refused, and changes nothing; a digest that is absent is none."""
+        for table, content in (
+            ("message", "content"),
+            ("session", "content"),
+            ("received", "digest"),
+            ("dead_letter", "content"),
+        ):
+            self.opened.settle()
+            self.opened.crash()
+            self.forge(table, content)
+            error = self.assertRaises(MessageBufferError, self.begin, ONE)
+            self.assertEqual("mqtt_buffer_in_clear", error.reason, table)
+            self.assertEqual(1, self.opened.rows(table))
+            self.setUp()
+        self.opened.buffer.received(self.owner, 6, ReceivedId(1))
+        self.opened.settle()
+        self.opened.crash()
+        self.assertEqual({5, 6}, set(self.begin(ONE)[0].received))
+        self.opened.crash()
+
+    def test_rows_in_clear_later(self) -> None:
+        """Neither is what somebody stores beside a running process."""
+        self.forge("message", "content")
+        self.forge("dead_letter", "content")
+        error = self.assertRaises(MessageBufferError, self.opened.result, self.opened.buffer.page(self.owner, 0))
+        self.assertEqual("mqtt_buffer_unreadable", error.reason)
+        self.assertIsNone(self.wanted().letter)
+        self.opened.crash()
+
     def test_a_key_where_there_was_none(self) -> None:
-        """Rows in clear are read after a key was configured."""
-        opened = OpenedBuffer(self.mktemp())
-        opened.begin()
-        owner = session()
-        opened.buffer.session(owner)
-        opened.buffer.store(owner, message(b"clear"))
-        opened.settle()
-        opened.crash()
-        opened.more["keys"] = BufferKeys([ONE])
-        [found] = opened.begin()
-        self.assertEqual(b"clear", opened.result(opened.buffer.page(found.session, 0))[0].payload)
-        opened.crash()
+        """What was stored before there was a key is encrypted where that is asked for, and is refused otherwise."""
+        self.opened.crash()
+        self.opened = OpenedBuffer(self.mktemp())
+        self.fill()
+        self.opened.crash()
+        self.assertRaises(MessageBufferError, self.begin, ONE)
+        self.opened.more["encrypt_stored"] = True
+        for keys in ((), (TWO,), (ONE, TWO)):
+            [found] = self.begin(*keys)
+            self.assertEqual({5: ReceivedId(1, due=b"digest-in-clear")}, found.received)
+            page = self.opened.result(self.opened.buffer.page(found.session, 0))
+            self.assertEqual([b"payload-in-clear"], [each.payload for each in page])
+            letter = self.wanted().letter
+            assert letter is not None
+            self.assertEqual((b"letter-in-clear", True), (letter.message.payload, letter.incomplete))
+            self.opened.crash()
+        del self.opened.more["encrypt_stored"]
+        self.assertRaises(MessageBufferError, self.begin)
+        self.assertEqual(1, self.begin(TWO)[0].messages)
         self.opened.crash()
 
     def test_altered_rows(self) -> None:
