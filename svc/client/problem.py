@@ -40,6 +40,8 @@ _ADVICE: Final = {
     "policy_deny": "its policy does not admit {client}: admit it in the section policy of the proxy of {server}",
     "path_ambiguous": "its policies look at paths, and this one has several readings: send it without encoded or "
     "doubled slashes, dot segments, backslashes and parameters (;)",
+    "host_ambiguous": "its policies look at hosts, and this one has several readings: send a plain name, or an address "
+    "in its usual form",
     "notary_unavailable": _NOTARY_UNAVAILABLE,
     "identity_withdrawn": "the Workload API took the identity of the proxy of {server} away: its registration entry",
     "credentials_expired": "the SVID of the proxy of {server} has ended and was not renewed: its readyz says why",

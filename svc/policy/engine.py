@@ -388,9 +388,9 @@ class _Narrowed:
         self.audit = _Stage(audits)
         self.observed = self.dry_run is not None or bool(audits)
         deciding = (rule for policy, rule in left if policy.enforced and policy.action is not Action.AUDIT)
-        self.depends_on_path = self.enforced.depends_on_http and any(
-            target.paths for rule in deciding for target in rule.targets
-        )
+        targets = [target for rule in deciding for target in rule.targets] if self.enforced.depends_on_http else []
+        self.depends_on_path = any(target.paths for target in targets)
+        self.depends_on_host = any(target.hosts for target in targets)
 
 
 class ConnectionPolicy:
@@ -401,6 +401,7 @@ class ConnectionPolicy:
         depends_on_request: otherwise every request and every MQTT packet gets the same decision.
         depends_on_http: otherwise every HTTP request gets the same decision, whatever rules there are on MQTT.
         depends_on_path: whether the decision needs the path, which must then have one reading.
+        depends_on_host: the same of the host.
         observed: whether policies in dry run or Audit policies look at requests.
     """
 
@@ -410,6 +411,7 @@ class ConnectionPolicy:
         self.depends_on_request = narrowed.enforced.depends_on_request
         self.depends_on_http = narrowed.enforced.depends_on_http
         self.depends_on_path = narrowed.depends_on_path
+        self.depends_on_host = narrowed.depends_on_host
         self.observed = narrowed.observed
 
     def decide(self, request: RequestFacts) -> Decision:

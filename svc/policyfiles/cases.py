@@ -14,8 +14,8 @@ from pydantic import Field, model_validator
 
 from svc.identity import SpiffeID
 from svc.policy.attributes import Attributes, SecurityLevel
-from svc.policy.engine import Decision, MatchedRule
-from svc.policy.paths import PathAmbiguous, plain_host, plain_path
+from svc.policy.engine import ConnectionPolicy, Decision, MatchedRule
+from svc.policy.paths import RequestAmbiguous, plain_host, plain_path
 from svc.policy.rules import ConnectionFacts, MqttAction, RequestFacts
 from svc.policyfiles.document import Compartment, Level, MetadataDocument, Port, WorkloadID
 from svc.policyfiles.settings import Policies
@@ -92,20 +92,29 @@ class Question(Settings):
             self.alpn,
         )
 
-    def request(self) -> RequestFacts:
-        """What they know of the request; raises PathAmbiguous."""
+    def request(self, connection: ConnectionPolicy) -> RequestFacts:
+        """What they know of the request; raises RequestAmbiguous where they look at what is ambiguous."""
         if self.mqttAction is not None:
             shared = split_shared(self.topic) if self.mqttAction == "Subscribe" and self.topic else None
             topic = shared.filter if shared else self.topic
             return RequestFacts(action=self.mqttAction, topic=topic, client_id=self.clientID)
         if self.method is None and self.path is None and self.host is None:
             return RequestFacts()
-        return RequestFacts(
-            self.method or "GET",
-            plain_path((self.path or "/").encode("utf-8", "surrogateescape")),
-            plain_host(self.host or ""),
-            self.asked,
-        )
+        path: str | None
+        host: str | None
+        try:
+            path = plain_path((self.path or "/").encode("utf-8", "surrogateescape"))
+        except RequestAmbiguous:
+            if connection.depends_on_path:
+                raise
+            path = None
+        try:
+            host = plain_host(self.host) if self.host else ""
+        except RequestAmbiguous:
+            if connection.depends_on_host:
+                raise
+            host = None
+        return RequestFacts(self.method or "GET", path, host, self.asked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +123,7 @@ class Explanation:
     A decision, and what led to it.
 
     Attributes:
-        decision: None where the path has no single reading, or the identity is on a deny list.
+        decision: None where path or host have no single reading, or the identity is on a deny list.
         refused: why, in that case.
         dry_run: the decision with the policies in dry run enforced, where there are any.
         audited: the rules of Audit policies that match.
@@ -139,11 +148,9 @@ def explain(policies: Policies, question: Question) -> Explanation:
         return Explanation(None, f"{listed.rule} is on the deny list {listed.policy}")
     connection = policies.rules.connection(facts)
     try:
-        request = question.request()
-    except PathAmbiguous as error:
-        if connection.depends_on_path:
-            return Explanation(None, str(error))
-        request = RequestFacts(question.method or "GET", None, plain_host(question.host or ""), question.asked)
+        request = question.request(connection)
+    except RequestAmbiguous as error:
+        return Explanation(None, str(error))
     return Explanation(connection.decide(request), "", connection.dry_run(request), tuple(connection.audited(request)))
 
 

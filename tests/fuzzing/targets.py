@@ -28,7 +28,7 @@ from svc.notary.report import stored_report
 from svc.notary.summary import described, receipt_summary
 from svc.policy.denylist import DenyList, plain_issuer
 from svc.policy.engine import Denied, PolicySet
-from svc.policy.paths import HostPattern, PathAmbiguous, PathPattern, PatternMalformed, plain_host, plain_path
+from svc.policy.paths import HostPattern, PathPattern, PatternMalformed, RequestAmbiguous, plain_host, plain_path
 from svc.policy.rules import AuthorizationPolicy, ConnectionFacts, RequestFacts
 from svc.policy.shadowing import shadowed_rules
 from svc.policyfiles.files import KINDS, PolicyFilesRefused, policy_files
@@ -144,7 +144,7 @@ def path(data: bytes) -> None:
     """
     try:
         plain = plain_path(data)
-    except PathAmbiguous as error:
+    except RequestAmbiguous as error:
         _shown(error)
     else:
         assert plain == "*" or plain.startswith("/")
@@ -179,7 +179,8 @@ def requests(data: bytes) -> None:
         elif isinstance(event, RequestHead):
             try:
                 plain_path(event.path)
-            except PathAmbiguous:
+                plain_host(event.host.decode("latin-1"))
+            except RequestAmbiguous:
                 continue
 
 

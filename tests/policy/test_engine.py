@@ -259,6 +259,10 @@ class FactTests(SynchronousTestCase):
         ):
             connection = PolicySet([policy(Action.ALLOW, rule)]).connection(facts())
             self.assertEqual((request, path), (connection.depends_on_request, connection.depends_on_path), rule)
+            self.assertFalse(connection.depends_on_host, rule)
+        hosts = Patterns(excluded=(HostPattern.parse("admin.example"),))
+        connection = PolicySet([policy(Action.DENY, Rule("r", targets=(RuleTarget(hosts=hosts),)))]).connection(facts())
+        self.assertTrue(connection.depends_on_host)
 
 
 # A small world, so that rules often match.

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.policy.paths import HostPattern, PathAmbiguous, PathPattern, PatternMalformed, plain_host, plain_path
+from svc.policy.paths import HostPattern, PathPattern, PatternMalformed, RequestAmbiguous, plain_host, plain_path
 
 
 class PlainPathTests(SynchronousTestCase):
@@ -59,14 +59,14 @@ class PlainPathTests(SynchronousTestCase):
             (b"a", "it does not begin with a slash"),
             (b"http://x/a", "it does not begin with a slash"),
         ):
-            self.assertEqual(defect, self.assertRaises(PathAmbiguous, plain_path, raw).defect, raw)
+            self.assertEqual(defect, self.assertRaises(RequestAmbiguous, plain_path, raw).defect, raw)
 
     @given(st.binary(max_size=40).map(lambda octets: b"/" + octets))
     def test_any_octets(self, raw: bytes) -> None:
         """Any octets are refused or read as a path that is plain, in its one spelling."""
         try:
             path = plain_path(raw)
-        except PathAmbiguous:
+        except RequestAmbiguous:
             return
         self.assertEqual(path, plain_path(quote(path, safe="/").encode()))
         self.assertEqual(path, unquote(raw.decode("latin-1"), encoding="latin-1").encode("latin-1").decode())
@@ -114,8 +114,54 @@ class HostPatternTests(SynchronousTestCase):
             ("shop.example.", "shop.example"),
             ("[2001:DB8::1]:80", "[2001:db8::1]"),
             ("127.0.0.1", "127.0.0.1"),
+            ("127.0.0.1.:80", "127.0.0.1"),
+            ("255.249.199.99", "255.249.199.99"),
+            ("[0:0:0:0:0:0:0:1]", "[::1]"),
+            ("[::FFFF:127.0.0.1]", "[::ffff:7f00:1]"),
+            ("a_b.x-1.example", "a_b.x-1.example"),
+            ("1.example", "1.example"),
+            ("0x7f.example", "0x7f.example"),
         ):
             self.assertEqual(host, plain_host(authority))
+
+    def test_ambiguous(self) -> None:
+        """Hosts that readers take for another are refused, with what was found."""
+        name = "an empty label, or a character that is in no name"
+        address = "a number that is no IPv4 address of four decimal numbers"
+        for authority, defect in (
+            ("%61dmin.example.org", "a percent-encoding"),
+            ("admin.example.org%00", "a percent-encoding"),
+            ("[fe80::1%25eth0]", "a percent-encoding"),
+            ("admin.example.org,x", name),
+            ("x;admin.example.org", name),
+            ("admin..example.org", name),
+            ("admin.example.org..", name),
+            (".example.org", name),
+            (".", name),
+            ("", name),
+            ("127.1", address),
+            ("2130706433", address),
+            ("0177.0.0.1", address),
+            ("127.0.0.01", address),
+            ("127.0.0.256", address),
+            ("127.0.0.0.1", address),
+            ("0x7F.0.0.0x1:80", address),
+            ("x.0x", address),
+            ("127.0.0.1..", name),
+            ("[::1::]", "an IPv6 address that is none"),
+        ):
+            error = self.assertRaises(RequestAmbiguous, plain_host, authority)
+            self.assertEqual(("host_ambiguous", defect), (error.reason, error.defect), authority)
+
+    @given(st.text("aA0.x1:[]%-_f", max_size=20))
+    def test_any_text(self, authority: str) -> None:
+        """Any text is refused or has one reading, which is its own."""
+        try:
+            host = plain_host(authority)
+        except RequestAmbiguous:
+            return
+        self.assertEqual(host, plain_host(host + ":80"))
+        self.assertTrue(HostPattern(host).matches(host))
 
     def test_matches(self) -> None:
         """One host, or all names below one."""
@@ -127,10 +173,13 @@ class HostPatternTests(SynchronousTestCase):
             ("*.example", ".example", False),
             ("*.example", "badexample", False),
             ("[2001:db8::1]", "[2001:db8::1]", True),
+            ("[2001:db8:0:0::1]", "[2001:db8::1]", True),
+            ("127.0.0.1", "127.0.0.1", True),
         ):
             self.assertEqual(matches, HostPattern.parse(text).matches(host), (text, host))
 
     def test_malformed(self) -> None:
         """Upper case, ports and other wildcards are refused."""
-        for text in ("", "Shop.example", "shop.example:80", "*", "a.*.b", "*example", "a..b", "-a", "a-", "a/b"):
+        for text in ("", "Shop.example", "shop.example:80", "*", "a.*.b", "*example", "a..b", "-a", "a-", "a/b",
+                     "127.1", "*.1", "[::1::]", "*.[::1]"):  # fmt: skip
             self.assertRaises(PatternMalformed, HostPattern.parse, text)

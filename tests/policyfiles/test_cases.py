@@ -88,6 +88,11 @@ class CaseTests(FilesCase):
             question = Question(**{"as": identity, **given, **more})  # type: ignore[arg-type]
             self.assertEqual(allowed, explain(policies, question).allowed, identity)
 
+    def request(self, question: Question) -> RequestFacts:
+        """What is asked of policies that look at nothing."""
+        policies = load_policies(PolicySettings(), "x.org")
+        return question.request(policies.rules.connection(question.connection(policies)))
+
     def test_mqtt_questions(self) -> None:
         """A topic is a name or a filter by its action; keys of two protocols do not fit together."""
         for given, fits in (
@@ -105,17 +110,23 @@ class CaseTests(FilesCase):
         ):
             text = json.dumps({"as": "spiffe://x.org/a", **given})
             if fits:
-                action = parse(text, Question).request().action
+                action = self.request(parse(text, Question)).action
                 self.assertEqual(given["mqttAction"], action)
             else:
                 self.assertRaises(ConfigInvalid, parse, text, Question)
         shared = Question(**{"as": "spiffe://x.org/a", "mqttAction": "Subscribe", "topic": "$share/g/a/#"})  # type: ignore[arg-type]
-        self.assertEqual(RequestFacts(action="Subscribe", topic="a/#"), shared.request())
+        self.assertEqual(RequestFacts(action="Subscribe", topic="a/#"), self.request(shared))
 
     def test_path_without_influence(self) -> None:
-        """A path with several readings is refused only where a rule names paths."""
-        question = Question(**{"as": "spiffe://x.org/a", "path": "/a//b"})  # type: ignore[arg-type]
-        self.assertTrue(explain(load_policies(PolicySettings(default="allow"), "x.org"), question).allowed)
+        """A path or host with several readings is refused only where a rule names paths or hosts."""
+        for key, value, named in (("path", "/a//b", "paths: [/admin]"), ("host", "%61dmin", "hosts: [admin]")):
+            question = Question(**{"as": "spiffe://x.org/a", key: value})  # type: ignore[arg-type]
+            self.assertTrue(explain(load_policies(PolicySettings(default="allow"), "x.org"), question).allowed)
+            self.write("a.yaml", POLICY.replace("NAME", "shop").replace('paths: ["/healthz"]', named))
+            section = PolicySettings(files=tuple(self.pattern()), default="deny")
+            explained = explain(load_policies(section, "x.org"), question)
+            self.assertIsNone(explained.decision, key)
+            self.assertIn("more than one way", explained.refused)
 
 
 class SectionTests(SynchronousTestCase):

@@ -17,7 +17,7 @@ from svc.policy import Denied, Permit
 from svc.policy.attributes import Attributes, AttributeSource
 from svc.policy.denylist import DenyList
 from svc.policy.engine import MatchedRule
-from svc.policy.paths import HostPattern, PathAmbiguous
+from svc.policy.paths import HostPattern, RequestAmbiguous
 from svc.policy.rules import (
     Action,
     AuthorizationPolicy,
@@ -51,9 +51,9 @@ CONNECTIONS = "svc_proxy_connections_total"
 RESULTS = ("success", "auth_failed")
 
 
-def head_of(lines: bytes = b"", *, line: bytes = b"GET /a?b HTTP/1.1") -> RequestHead:
+def head_of(lines: bytes = b"", *, line: bytes = b"GET /a?b HTTP/1.1", host: bytes = b"api") -> RequestHead:
     """Parse the head of a request with these field lines."""
-    [head, *_rest] = RequestParser().feed(b"%b\r\nHost: api\r\n%b\r\n" % (line, lines))
+    [head, *_rest] = RequestParser().feed(b"%b\r\nHost: %b\r\n%b\r\n" % (line, host, lines))
     assert isinstance(head, RequestHead), head
     return head
 
@@ -274,11 +274,25 @@ class VerifiedCallerTests(SynchronousTestCase):
     def test_path_with_several_readings(self) -> None:
         """Where policies look at the path it must have one reading; where they do not, it is not looked at."""
         ambiguous = head_of(line=b"GET /open/..;/admin HTTP/1.1")
-        self.assertRaises(PathAmbiguous, self.caller(allow_paths("/open/*")).permit, ambiguous)
+        self.assertRaises(RequestAmbiguous, self.caller(allow_paths("/open/*")).permit, ambiguous)
         self.assertEqual("allow spiffe://prod.example/*", self.caller().permit(ambiguous).rule)
         trial = policy(Action.DENY, path_rule("admin", "/admin"), enforced=False)
         watched = Policies.of(policy(Action.ALLOW, Rule("all")), trial)
         self.assertEqual("all", self.caller(watched).permit(ambiguous).rule)
+
+    def test_host_with_several_readings(self) -> None:
+        """So must the host: what others read as a host that is denied is not permitted."""
+        hosts = Patterns(tuple(map(HostPattern.parse, ("admin.example", "[::1]"))))
+        denied = policy(Action.DENY, Rule("admin", targets=(RuleTarget(hosts=hosts),)))
+        caller = self.caller(Policies.of(policy(Action.ALLOW, Rule("all")), denied))
+        for host in (b"%61dmin.example", b"admin.example,x"):
+            self.assertRaises(RequestAmbiguous, caller.permit, head_of(host=host))
+            self.assertEqual("allow spiffe://prod.example/*", self.caller().permit(head_of(host=host)).rule)
+        for host in (b"[0:0:0:0:0:0:0:1]", b"[::1]:443", b"Admin.example.:80"):
+            self.assertRaises(Denied, caller.permit, head_of(host=host))
+        self.assertEqual("all", caller.permit(head_of(host=b"shop.example")).rule)
+        watched = Policies.of(policy(Action.ALLOW, Rule("all")), replace(denied, enforced=False))
+        self.assertEqual("all", self.caller(watched).permit(head_of(host=b"%61dmin.example")).rule)
 
     def level(self, policies: Policies, lines: bytes = b"") -> Level:
         """The level of a request to ``/a``."""

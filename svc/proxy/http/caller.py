@@ -26,7 +26,7 @@ from svc.notary.exchange import Peer, TlsFacts
 from svc.notary.ids import NonceMalformed, new_nonce, parse_nonce
 from svc.notary.level import Level, LevelUnknown, effective_level
 from svc.policy.engine import DEFAULT_DENY, Denied, MatchedRule, Permit
-from svc.policy.paths import PathAmbiguous, plain_host, plain_path
+from svc.policy.paths import RequestAmbiguous, plain_host, plain_path
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.proxy.context import level_bounds
@@ -193,8 +193,8 @@ class VerifiedCaller:
             elif under_way is not None:
                 # Every other request is authorized by itself.
                 self._rules.authorize(self._facts(under_way))
-        except PathAmbiguous as error:
-            # The policies before did not look at its path.
+        except RequestAmbiguous as error:
+            # The policies before did not look at its path or host.
             raise Denied(identity=self.identity, policy=DEFAULT_DENY, rule=DEFAULT_DENY) from error
         except Denied:
             if not was_refused:
@@ -207,7 +207,7 @@ class VerifiedCaller:
 
         Raises:
             Denied: with the policy and the rule.
-            PathAmbiguous: the policies look at the path, and it has more than one reading.
+            RequestAmbiguous: the policies look at the path or the host, and it has more than one reading.
         """
         decision, rules = self._decision, self._rules
         if decision is None or rules.observed:
@@ -240,15 +240,21 @@ class VerifiedCaller:
 
     def _facts(self, head: RequestHead) -> RequestFacts:
         path: str | None
+        host: str | None
         try:
             path = plain_path(head.path)
-        except PathAmbiguous:
+        except RequestAmbiguous:
             if self._rules.depends_on_path:
                 raise
             path = None
+        try:
+            host = plain_host(head.host.decode("latin-1"))
+        except RequestAmbiguous:
+            if self._rules.depends_on_host:
+                raise
+            host = None
         # A misspelt level is refused once the request is permitted.
         asked = head.reserved.get(_LEVEL_KEY, b"none").decode("latin-1")
-        host = plain_host(head.host.decode("latin-1")) or None
         return RequestFacts(head.method.decode("latin-1"), path, host, asked)
 
     def notarization(self, head: RequestHead, permit: Permit) -> tuple[Level, str | None]:

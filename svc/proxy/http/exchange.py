@@ -28,7 +28,7 @@ from svc.notary.ids import NONCE_BYTES, new_nonce
 from svc.notary.level import Level
 from svc.notary.record_bound import SIGNATURES_ROOM
 from svc.policy.engine import Denied, Permit
-from svc.policy.paths import PathAmbiguous
+from svc.policy.paths import RequestAmbiguous
 from svc.proxy.config import TimeoutSettings
 from svc.proxy.errors import (
     AnswerNotTaken,
@@ -272,7 +272,7 @@ class Exchange:
         except Denied as denied:
             self._deny(denied)
             return
-        except PathAmbiguous as error:
+        except RequestAmbiguous as error:
             context.metrics.denied_policy.inc()
             context.reporter.exchange_failed(error.reason, caller.text, str(error))
             self.answer_error(error)
