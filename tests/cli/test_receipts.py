@@ -22,7 +22,7 @@ from svc.cli.receipts.errors import RecordError
 from svc.cli.receipts.exporting import ExportResult, _export
 from svc.cli.receipts.listing import SummaryList, table
 from svc.cli.receipts.plan import Page
-from svc.cli.receipts.remote import NotarySource
+from svc.cli.receipts.remote import MAX_PAGES, NotarySource
 from svc.cli.receipts.showing import ShowPlan
 from svc.identity.pqbundle import PqBundles
 from svc.notary.access import problem
@@ -589,6 +589,45 @@ class NotarySourceTests(SynchronousTestCase):
             source, _connection = self.source((200, body))
             error = self.assertRaises(RecordError, done, source.find(ReceiptQuery()))
             self.assertEqual("list_malformed", error.reason)
+
+    def test_hostile_list(self) -> None:
+        """A list that has more than was asked for, goes back, or has no end is refused."""
+        before = RecordPosition(17, "b")
+        for receipts, following in (([{}] * 4, "16.a"), ([{}] * 4, None), ([], "17.b"), ([], "18.a")):
+            body = json.dumps({"receipts": receipts, "next": following}).encode()
+            source, _connection = self.source((200, body))
+            error = self.assertRaises(RecordError, done, source.find(ReceiptQuery(limit=3, before=before)))
+            self.assertEqual("list_malformed", error.reason, following)
+        answers = [
+            (200, json.dumps({"receipts": [], "next": f"{each}.a"}).encode()) for each in range(MAX_PAGES, 0, -1)
+        ]
+        source, connection = self.source(*answers)
+        found = SummaryList(source, ReceiptQuery(), None)
+
+        async def work() -> None:
+            async for page in found.pages():
+                self.assertEqual([], page)
+
+        self.assertEqual("list_endless", self.assertRaises(RecordError, done, work()).reason)
+        self.assertEqual(MAX_PAGES, len(connection.paths))
+        source, connection = self.source(*answers[1:], (200, b'{"receipts":[],"next":null}'))
+        found = SummaryList(source, ReceiptQuery(), None)
+        done(work())
+
+    def test_same_second(self) -> None:
+        """A list may continue in the second in which it began, in whatever order that has."""
+        for name in "ac":
+            source, _connection = self.source((200, json.dumps({"receipts": [], "next": f"17.{name}"}).encode()))
+            page = done(source.find(ReceiptQuery(before=RecordPosition(17, "b"))))
+            self.assertEqual(RecordPosition(17, name), page.next)
+
+    def test_many_statements(self) -> None:
+        """Of the statements that receipts name a bounded number is kept."""
+        statement = FIXTURE.credentials.statement.envelope.serialize()
+        source, _connection = self.source((200, RECORDS[0].envelope or b""), (200, statement))
+        source._statements.update({str(each): None for each in range(64)})
+        done(source.record(RECORDS[0].id))
+        self.assertEqual((64, False), (len(source._statements), "0" in source._statements))
 
     def test_refused_list(self) -> None:
         """A refusal has its status, its code and what to do."""

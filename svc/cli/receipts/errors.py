@@ -32,6 +32,10 @@ class RecordError(CliError):
         "list_malformed": Reason(
             "{place} answered with a list that cannot be read: {detail}", "is that a svc-proxy of this version?"
         ),
+        "list_endless": Reason(
+            "the list of {place} does not end: {count} answers, and it continues",
+            "shorten the list with --since, --until or other filters; where it is short, do not trust that proxy",
+        ),
         "record_pending": Reason("the exchange of {key} still runs", "run the command again in a moment"),
         "not_exported": Reason("{count} of {all} receipts could not be exported", "the lines above say which and why"),
     }

@@ -42,6 +42,10 @@ from svc.strictjson import JsonRefused, loads_object
 _OK: Final = 200
 _PENDING: Final = 202
 _NOT_FOUND: Final = 404
+#: Answers to one list; with empty ones a proxy could keep it from ending.
+MAX_PAGES: Final = 10_000
+#: Statements that are kept; a proxy could name another one in each receipt.
+_MAX_STATEMENTS: Final = 64
 _OTHER_VERSION: Final = "is that a svc-proxy, and of this version or a later one? an older one serves no lists"
 
 T = TypeVar("T")
@@ -65,15 +69,24 @@ class NotarySource:
         self._connection = connection
         # Most receipts name the same few statements.
         self._statements: dict[str, Envelope | None] = {}
+        self._pages = 0
 
     async def find(self, query: ReceiptQuery) -> Page:
+        self._pages += 1
+        if self._pages > MAX_PAGES:
+            raise RecordError("list_endless", place=self.place, count=MAX_PAGES)
         fetched = await self._fetch(f"{receipts_path()}?{write_query(query)}")
         try:
             document = loads_object(fetched.body)
             receipts, following = document["receipts"], document["next"]
             if not isinstance(receipts, list) or not all(isinstance(each, dict) for each in receipts):
                 raise ValueError("its receipts are no list of objects")
-            return Page(receipts, None if following is None else parse_position(str(following)))
+            if len(receipts) > query.limit:
+                raise ValueError(f"it has {len(receipts)} receipts, {query.limit} were asked for")
+            position, before = None if following is None else parse_position(str(following)), query.before
+            if position is not None and before is not None and (position == before or position[0] > before[0]):
+                raise ValueError("it continues where it began, or before that")
+            return Page(receipts, position)
         except (JsonRefused, KeyError, ValueError) as error:
             raise RecordError("list_malformed", place=self.place, detail=error) from error
 
@@ -95,7 +108,10 @@ class NotarySource:
             return None
         if name not in self._statements:
             fetched = await self._connection.fetch(statement_path(name))
-            self._statements[name] = Envelope.parse(fetched.body) if fetched.head.status == _OK else None
+            statement = Envelope.parse(fetched.body) if fetched.head.status == _OK else None
+            if len(self._statements) >= _MAX_STATEMENTS:
+                del self._statements[next(iter(self._statements))]
+            self._statements[name] = statement
         return self._statements[name]
 
     async def _fetch(self, path: str, key: str = "") -> FetchedArtifact:
