@@ -1,9 +1,9 @@
 """
 Rate limits of log records.
 
-``DenialLimiter`` limits records of denials, ``RecordLimiter`` those of any kind, ``EventLimiter`` what libraries log
-for each connection: at most one record of a kind in an interval, and later how many were omitted. ``FailureStreak``
-logs the failures of an endless retry less and less often.
+``DenialLimiter`` limits records of denials, ``RecordLimiter`` those of any kind, ``GroupedLimiter`` those of many kinds
+that one peer can cause, ``EventLimiter`` what libraries log for each connection: at most one record of a kind in an
+interval, and later how many were omitted. ``FailureStreak`` logs the failures of an endless retry less and less often.
 """
 
 from __future__ import annotations
@@ -158,6 +158,38 @@ class RecordLimiter:
             del self._admitted[oldest]
             self._omitted.pop(oldest, None)
         return self._omitted.pop(kind, 0)
+
+
+class GroupedLimiter:
+    """
+    As ``RecordLimiter``, and of all kinds of one group at most ``share`` records in an interval.
+
+    Whoever can make kinds up thus causes no more records by that.
+    """
+
+    def __init__(self, interval: float, limit: int, share: int) -> None:
+        self._interval = interval
+        self._limit = limit
+        self._share = share
+        self._kinds = RecordLimiter(interval, limit)
+        #: When its interval began, how many were admitted in it, and how many omitted since the last one.
+        self._groups: dict[Hashable, tuple[float, int, int]] = {}
+
+    def admit(self, group: Hashable, kind: Hashable, now: float) -> int | None:
+        """As :meth:`RecordLimiter.admit`; the number includes those of all kinds that were beyond the share."""
+        began, admitted, omitted = self._groups.pop(group, (now, 0, 0))
+        if not 0 <= now - began < self._interval:
+            began, admitted = now, 0
+        repeated = None
+        if admitted >= self._share:
+            omitted += 1
+        elif (repeated := self._kinds.admit((group, kind), now)) is not None:
+            admitted, repeated, omitted = admitted + 1, repeated + omitted, 0
+        # Moved behind the others: the first is the one without a record for the longest time.
+        self._groups[group] = (began, admitted, omitted)
+        if len(self._groups) > self._limit:
+            del self._groups[next(iter(self._groups))]
+        return repeated
 
 
 class EventLimiter:

@@ -155,7 +155,7 @@ class Process(LineOnlyReceiver):
     def acknowledge(self, packet: Acknowledgement, source: str, receipt: str, *, recorded: bool) -> None:
         self.send_client(packet)
 
-    def close_client(self, last: Any) -> None:
+    def close_client(self, last: Any, error: Any = None) -> None:
         self.tell("close client", last)
 
     def read_page(self, after: int) -> None:

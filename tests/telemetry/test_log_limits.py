@@ -18,7 +18,15 @@ from twisted.internet.task import Clock
 from twisted.logger import LogBeginner, LogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.telemetry.log_limits import INTERVAL, MANY_SOURCES, DenialLimiter, EventLimiter, FailureStreak, RecordLimiter
+from svc.telemetry.log_limits import (
+    INTERVAL,
+    MANY_SOURCES,
+    DenialLimiter,
+    EventLimiter,
+    FailureStreak,
+    GroupedLimiter,
+    RecordLimiter,
+)
 from svc.telemetry.records import KEY_ATTRIBUTES
 from tests.telemetry.test_logs import TIME, LogCase
 
@@ -140,6 +148,28 @@ class RecordLimiterTests(SynchronousTestCase):
         self.assertEqual([limiter.admit(kind, 1.0) for kind in "abab"], [0, 0, None, None])
         self.assertEqual([limiter.admit(kind, 1.0) for kind in "cb"], [0, None])
         self.assertEqual(limiter.admit("a", 1.0), 0)
+
+
+class GroupedLimiterTests(SynchronousTestCase):
+    """One record of each kind in an interval, and few of all kinds of a group."""
+
+    def test_share(self) -> None:
+        """What is beyond the share of a group is omitted, whatever its kind, and counted; other groups have theirs."""
+        limiter = GroupedLimiter(10.0, 8, 2)
+        self.assertEqual([limiter.admit("g", kind, 0.0) for kind in "aabcda"], [0, None, 0, None, None, None])
+        self.assertEqual([limiter.admit("h", kind, 0.0) for kind in "abc"], [0, 0, None])
+        self.assertEqual([limiter.admit("g", kind, 10.0) for kind in "eae"], [3, 1, None])
+
+    def test_limit(self) -> None:
+        """With one group more than the limit, one without records is forgotten."""
+        limiter = GroupedLimiter(10.0, 2, 1)
+        self.assertEqual([limiter.admit(group, "a", 0.0) for group in "ghg"], [0, 0, None])
+        self.assertEqual([limiter.admit(group, "b", 0.0) for group in "igh"], [0, None, 0])
+
+    def test_a_clock_that_is_set_back(self) -> None:
+        """It begins another interval."""
+        limiter = GroupedLimiter(10.0, 2, 1)
+        self.assertEqual([limiter.admit("g", "a", time) for time in (20.0, 21.0, 5.0)], [0, None, 1])
 
 
 class EventLimiterTests(SynchronousTestCase):

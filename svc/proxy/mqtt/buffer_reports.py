@@ -13,7 +13,7 @@ from svc.proxy.mqtt.buffer.records import DeadLetter, RejectionCause, SessionKey
 from svc.proxy.mqtt.forwarding import AckSource, DropCause, LinkFailure, RefusalCause
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
-from svc.telemetry.log_limits import RecordLimiter
+from svc.telemetry.log_limits import GroupedLimiter, RecordLimiter
 from svc.telemetry.logs import emit
 from svc.telemetry.metrics import MqttMetrics
 from svc.telemetry.records import Value
@@ -23,6 +23,8 @@ CONDITION: Final = "mqttBuffer"
 #: Seconds in which one event of a session is logged once for each reason, and how many are tracked.
 LOG_INTERVAL: Final = 60.0
 MAX_LOGGED: Final = 1024
+#: Records of one event in that time that clients of one identity can cause, by whatever identifiers and topics.
+IDENTITY_SHARE: Final = 16
 #: Characters of a topic in a log record.
 MAX_TOPIC: Final = 256
 
@@ -52,6 +54,7 @@ class BufferReports:
         self._health = health
         self._clock = clock
         self._limiter = RecordLimiter(LOG_INTERVAL, MAX_LOGGED)
+        self._of_identities = GroupedLimiter(LOG_INTERVAL, MAX_LOGGED, IDENTITY_SHARE)
         self._refused = self._closing = False
         health.add_optional(CONDITION)
 
@@ -78,7 +81,12 @@ class BufferReports:
         self, event: Event, key: SessionKey, reason: str | None = None, detail: str | None = None, **more: Value
     ) -> None:
         """Log an event of a session, and of a topic where there is one."""
-        omitted = self._limiter.admit((event, key, reason, more.get("topic")), self._clock.seconds())
+        group, kind = (event, key.listener, key.owner), (key.client_id, reason, more.get("topic"))
+        self._log(self._of_identities.admit(group, kind, self._clock.seconds()), event, key, reason, detail, **more)
+
+    def _log(
+        self, omitted: int | None, event: Event, key: SessionKey, reason: str | None, detail: str | None, **more: Value
+    ) -> None:
         if omitted is not None:
             attributes: dict[str, Value] = {"listener": key.listener, "client_id": printable(key.client_id, 64), **more}
             attributes["repeated"] = omitted or None
@@ -98,7 +106,9 @@ class BufferReports:
     def _log_letter(self, event: Event, letter: DeadLetter | None, reason: str) -> None:
         key = SessionKey("", "", "") if letter is None else letter.key
         topic = None if letter is None else printable(letter.message.topic, MAX_TOPIC)
-        self.log_limited(event, key, reason, topic=topic)
+        # What an operator wants is not bounded by identity.
+        omitted = self._limiter.admit((event, key, reason, topic), self._clock.seconds())
+        self._log(omitted, event, key, reason, None, topic=topic)
 
     # svc.sqlite.groups.GroupObserver
 

@@ -35,7 +35,7 @@ from svc.proxy.mqtt.admission import (
     with_receipt,
 )
 from svc.proxy.mqtt.assigned_aliases import AssignedAliases
-from svc.proxy.mqtt.errors import UpstreamSessionEnded
+from svc.proxy.mqtt.errors import SessionNotStored, UpstreamSessionEnded
 from svc.proxy.mqtt.forwarding import AckSource, Admission
 from svc.proxy.mqtt.interfaces import MqttLimits, RecordDemand, SessionEnds, TopicAuthorizer
 from svc.proxy.mqtt.recorded import RecordedMessages
@@ -422,21 +422,28 @@ class BufferedMqttSession:
             self._leave(None)
             self._finish("record")
 
-    def close(self, last: Connack | Disconnect | None) -> None:
-        """End the session for the forwarder, with this packet where the version has it; nothing is reported to it."""
+    def close(self, last: Connack | Disconnect | None, error: SvcError | None) -> None:
+        """
+        End the session for the forwarder, with this packet where the version has it; nothing is reported to it.
+
+        CONNACK without an error is the broker's.
+        """
         if self._stage is Stage.ENDED:
             return
         self._forwarder = None
         if isinstance(last, Connack):
             self._write(last)
+            if error is not None:
+                self._finish("record" if isinstance(error, SessionNotStored) else "protocol", error)
+                return
             name = (ReasonCode if self._v5 else ReturnCode)(last.code).name.lower()
-            error = UpstreamSessionEnded("upstream_refused", upstream=self._upstream_name, what=name)
-            self._finish("upstream", error)
+            refused = UpstreamSessionEnded("upstream_refused", upstream=self._upstream_name, what=name)
+            self._finish("upstream", refused)
             return
         cause: Cause = "record" if last is None else _CAUSES.get(last.code, "protocol")
         if last is not None and self._v5 and self._stage is Stage.OPEN:
             self._write(last)
-        self._finish(cause)
+        self._finish(cause, error)
 
     def pace(self) -> None:
         """Read the client, or not."""

@@ -16,6 +16,26 @@ class ClientIdRefused(Denied):
     hint = "use an identifier that one of the listener's `clientIDs` admits, or admit it there"
 
 
+class SessionNotStored(ProxyError):
+    """the session of an MQTT client cannot be stored"""
+
+    http_status = 503
+    reasons: ClassVar[Mapping[str, Reason]] = {
+        "mqtt_sessions_full": Reason(
+            "the buffer of MQTT messages has {limit} sessions, and takes no other client",
+            hint="raise mqttBuffer.sessions, or look for clients that use many identifiers",
+        ),
+        "mqtt_buffer_refuses": Reason(
+            "the buffer of MQTT messages takes nothing new at present",
+            hint="svc.proxy.buffer.refuses in the log says why",
+        ),
+        "mqtt_authentication_refused": Reason(
+            "the client wants to authenticate by packets (AUTH), which is not possible with ack: middleware",
+            hint="let it send user name and password, or use ack: upstream",
+        ),
+    }
+
+
 class UpstreamSessionEnded(ProxyError):
     """{upstream} ended the session"""
 

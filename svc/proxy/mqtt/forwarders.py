@@ -602,12 +602,12 @@ class StoredSession:
         with self._act():
             self._do(go_on)
 
-    def close_client(self, last: Connack | Disconnect | None) -> None:
+    def close_client(self, last: Connack | Disconnect | None, error: SvcError | None = None) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""
         client = self._detach()
         if client is not None:
             with self._act():
-                client.close(last)
+                client.close(last, error)
 
     def read_page(self, after: int) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""

@@ -18,6 +18,7 @@ from enum import Enum, auto
 from functools import partial
 from typing import Final, Literal, NamedTuple, Protocol
 
+from svc.errors import SvcError
 from svc.proxy.mqtt.backoff import full_jitter
 from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import (
@@ -30,6 +31,7 @@ from svc.proxy.mqtt.buffer.records import (
     message_digest,
 )
 from svc.proxy.mqtt.buffer.store import PAGE_OCTETS
+from svc.proxy.mqtt.errors import SessionNotStored
 from svc.proxy.mqtt.interfaces import RecordDemand
 from svc.proxy.mqtt.refusals import OF_MESSAGES, Refusal, closed_for_message, refusal
 from svc.proxy.mqtt.window import Flight, RelayedRequest, UpstreamWindow
@@ -44,7 +46,9 @@ from svc.wire.mqtt import (
     Pingreq,
     Pingresp,
     Properties,
+    ProtocolViolation,
     Publish,
+    QuotaExceeded,
     ReasonCode,
     ReturnCode,
     Suback,
@@ -235,8 +239,12 @@ class ForwarderLinks(Protocol):
     def resume_client(self) -> None:
         """Call :meth:`Forwarder.resume_client` in a turn of its own, unless the client leaves."""
 
-    def close_client(self, last: Connack | Disconnect | None) -> None:
-        """Send the last packet, where the version has it, and close; nothing is reported of it any more."""
+    def close_client(self, last: Connack | Disconnect | None, error: SvcError | None = None) -> None:
+        """
+        Send the last packet, where the version has it, and close; nothing is reported of it any more.
+
+        ``error`` is why it is closed here, to be logged; CONNACK without one is the broker's.
+        """
 
     def read_page(self, after: int) -> None:
         """Read a page of messages for :meth:`Forwarder.got_page` or :meth:`Forwarder.page_failed`."""
@@ -461,7 +469,7 @@ class Forwarder:
         refusal = self._connect_refusal(connect)
         if refusal is not None:
             self._client = 0
-            self._links.close_client(Connack(code=refusal))
+            self._links.close_client(*refusal)
             if not session.number:
                 self._end()
             return
@@ -720,16 +728,19 @@ class Forwarder:
 
     # The client, continued.
 
-    def _connect_refusal(self, connect: Connect) -> int | None:
-        """The code with which CONNECT is refused."""
-        v5 = connect.version is Version.V5
+    def _connect_refusal(self, connect: Connect) -> tuple[Connack, SessionNotStored] | None:
+        """With what CONNECT is refused, and why."""
+        code: int = ReasonCode.SERVER_UNAVAILABLE
         if connect.properties.authentication_method is not None:
-            return ReasonCode.BAD_AUTHENTICATION_METHOD
-        if self.session.number or (self._store.accepting and not self._store.full):
+            code, error = ReasonCode.BAD_AUTHENTICATION_METHOD, SessionNotStored("mqtt_authentication_refused")
+        elif self.session.number or (self._store.accepting and not self._store.full):
             return None
-        if not v5:
-            return ReturnCode.SERVER_UNAVAILABLE
-        return ReasonCode.QUOTA_EXCEEDED if self._store.full else ReasonCode.SERVER_UNAVAILABLE
+        elif self._store.full:
+            error = SessionNotStored("mqtt_sessions_full", limit=self._store.limits.sessions)
+            code = ReasonCode.QUOTA_EXCEEDED
+        else:
+            error = SessionNotStored("mqtt_buffer_refuses")
+        return Connack(code=code if connect.version is Version.V5 else ReturnCode.SERVER_UNAVAILABLE), error
 
     def _begin_anew(self) -> None:
         """The client begins a session without what the former one knew."""
@@ -781,8 +792,8 @@ class Forwarder:
         self._store.session(session)
         self._advance()
 
-    def _close_client(self, code: ReasonCode) -> None:
-        self._links.close_client(Disconnect(code) if self._v5 else None)
+    def _close_client(self, code: ReasonCode, error: SvcError | None = None) -> None:
+        self._links.close_client(Disconnect(code) if self._v5 else None, error)
         self._client_gone(self._now, will=True)
 
     def _answer_connect(self, present: bool, granted: Properties) -> None:
@@ -889,7 +900,8 @@ class Forwarder:
         if known.due and demand is not None:
             if not packet.dup or known.due != message_digest(packet):
                 # Its record would be of a message that is not stored.
-                self._close_client(ReasonCode.PROTOCOL_ERROR)
+                defect = "it has the packet identifier of another message, whose record is due"
+                self._close_client(ReasonCode.PROTOCOL_ERROR, ProtocolViolation(packet="PUBLISH", defect=defect))
             elif packet_id not in self._admitted:
                 self._admit(packet, demand, stored=True)
         elif not known.owed:
@@ -1044,7 +1056,9 @@ class Forwarder:
 
     def _got_request(self, packet: Subscribe | Unsubscribe) -> None:
         if len(self._requests) + len(self._window.requests) >= self._limits.requests:
-            self._close_client(ReasonCode.QUOTA_EXCEEDED)
+            name, items = type(packet).__name__.upper(), "requests that wait for the broker"
+            error = QuotaExceeded(packet=name, limit=self._limits.requests, items=items)
+            self._close_client(error.mqtt_reason, error)
             return
         self._requests.append(RelayedRequest(packet))
         self._send_requests()

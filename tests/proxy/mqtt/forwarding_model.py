@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from svc.errors import SvcError
 from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import BufferedMessage, BufferedSession, LoadedSession, ReceivedId, SessionKey
 from svc.proxy.mqtt.forwarding import AckSource, Admission, Forwarder, ForwarderLimits, Moment, ReplayBackoff
@@ -506,6 +507,8 @@ class World:
         #: Whether the forwarder is to go on with what the client sent.
         self.resumes = False
         self.denied: set[bytes] = set()
+        #: Why the client was closed each time; empty where the forwarder gave no error.
+        self.errors: list[str] = []
 
     # The links.
 
@@ -557,7 +560,8 @@ class World:
     def resume_client(self) -> None:
         self.resumes = True
 
-    def close_client(self, last: Connack | Disconnect | None) -> None:
+    def close_client(self, last: Connack | Disconnect | None, error: SvcError | None = None) -> None:
+        self.errors.append("" if error is None else error.reason)
         if last is not None:
             self.client.got_packets.append(last)
         self.forget_client()

@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 
 from svc.proxy.mqtt.buffer.errors import MessageBufferError
 from svc.proxy.mqtt.buffer.records import DeadLetter, SessionKey
-from svc.proxy.mqtt.buffer_reports import CONDITION, LOG_INTERVAL, BufferReports, SessionReports
+from svc.proxy.mqtt.buffer_reports import CONDITION, IDENTITY_SHARE, LOG_INTERVAL, BufferReports, SessionReports
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
 from svc.telemetry.metrics import ProxyMetrics
@@ -118,6 +118,27 @@ class BufferReportsTests(LogTestCase):
         kept, closed = self.of(Event.FORWARDING_FAILED)
         self.assertEqual("session_kept", kept.fields["detail_reason"])
         self.assertEqual("the broker closed the connection: session_taken_over", closed.fields["detail"])
+
+    def test_many_clients_of_one_identity(self) -> None:
+        """Of one identity few records of an event are made, by whatever identifiers and topics; another has its own."""
+        for number in range(2 * IDENTITY_SHARE):
+            session = SessionReports(self.reports, KEY._replace(client_id=f"meter-{number}"), 0)
+            session.refused("messages")
+            self.session.dead_letter(f"t/{number}", "rejected", 0x87)
+        self.assertEqual(IDENTITY_SHARE, len(self.of(Event.BUFFER_FULL)))
+        self.assertEqual(IDENTITY_SHARE, len(self.of(Event.BUFFER_DEAD_LETTER)))
+        SessionReports(self.reports, KEY._replace(owner="spiffe://prod.example/other"), 0).refused("messages")
+        self.assertEqual(IDENTITY_SHARE + 1, len(self.of(Event.BUFFER_FULL)))
+        self.clock.advance(LOG_INTERVAL)
+        session.refused("messages")
+        self.assertEqual(IDENTITY_SHARE, self.of(Event.BUFFER_FULL)[-1].attributes["repeated"])
+
+    def test_decisions_of_an_operator(self) -> None:
+        """Each dead letter that an operator decides on is logged."""
+        for number in range(2 * IDENTITY_SHARE):
+            letter = DeadLetter(KEY, Connect("c"), False, message(topic=f"t/{number}"), 0.0, "rejected", 0x87)
+            self.reports.dead_letter_over(letter, "delete")
+        self.assertEqual(2 * IDENTITY_SHARE, len(self.of(Event.BUFFER_DEAD_LETTER_OVER)))
 
     def test_broker_away(self) -> None:
         """Attempts are counted by their result; a budget that is used up, and refusals, are logged too."""

@@ -166,6 +166,20 @@ class BrokerTests(StoredCase):
             self.rig.broker_sends(Connack(code=code), version=version)
             self.assertEqual([code], [each.code for each in device.take() if isinstance(each, Connack)])
             self.assertTrue(device.wire.closed)
+        self.assertEqual(["upstream_refused"] * 2, self.rig.mqtt.reporter.failures)
+
+    def test_refuses_nothing(self) -> None:
+        """What the proxy refuses, or a limit of its own, is not reported as the broker's refusal."""
+        device = self.rig.device("packets", properties=Properties(authentication_method="x"))
+        self.assertEqual([0x8C], [each.code for each in device.take() if isinstance(each, Connack)])
+        self.rig.endpoint.refuse = ConnectionRefusedError()
+        device = self.rig.device("subscriber")
+        for number in range(1, 34):
+            device.send(Subscribe(number, [Subscription("x")]))
+        self.rig.settle()
+        self.assertEqual([0x97], [each.code for each in device.take() if isinstance(each, Disconnect)])
+        failures = [each for each in self.rig.mqtt.reporter.failures if each != "upstream_unreachable"]
+        self.assertEqual(["mqtt_authentication_refused", "mqtt_quota_exceeded"], failures)
 
     def test_full(self) -> None:
         """While the broker reads nothing the client is not read."""

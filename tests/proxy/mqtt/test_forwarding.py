@@ -1044,7 +1044,7 @@ class ReconnectionTests(ForwardingCase):
         world.broker.connect, world.wanted = world.wanted, None
         forwarder.upstream_connected(Connack(code=0x87, properties=Properties(reason_string="no")), world.now)
         self.assertEqual(Connack(code=0x87, properties=Properties(reason_string="no")), world.client.got_packets[-1])
-        self.assertEqual((False, None), (world.client.connected, world.forwarder))
+        self.assertEqual((False, None, [""]), (world.client.connected, world.forwarder, world.errors))
         world.store.commit()
         self.assertEqual({}, world.store.sessions)
         self.assertIn(("rejected", 0x87), world.notes.events)
@@ -1061,11 +1061,11 @@ class ReconnectionTests(ForwardingCase):
 
     def test_refused_here(self) -> None:
         """A full buffer and a client that wants to authenticate by packets are refused with their codes."""
-        for version, full, accepting, properties, code in (
-            (Version.V5, True, True, Properties(), 0x97),
-            (Version.V5, False, False, Properties(), 0x88),
-            (Version.V311, True, True, Properties(), 3),
-            (Version.V5, False, True, Properties(authentication_method="x"), 0x8C),
+        for version, full, accepting, properties, code, reason in (
+            (Version.V5, True, True, Properties(), 0x97, "mqtt_sessions_full"),
+            (Version.V5, False, False, Properties(), 0x88, "mqtt_buffer_refuses"),
+            (Version.V311, True, True, Properties(), 3, "mqtt_sessions_full"),
+            (Version.V5, False, True, Properties(authentication_method="x"), 0x8C, "mqtt_authentication_refused"),
         ):
             world = World(version)
             world.store.full, world.store.accepting = full, accepting
@@ -1075,6 +1075,7 @@ class ReconnectionTests(ForwardingCase):
             )
             world.connect()
             self.assertEqual(Connack(code=code), world.client.got_packets[-1])
+            self.assertEqual([reason], world.errors)
             self.assertIsNone(world.forwarder)
 
 
