@@ -157,6 +157,15 @@ class GraceTests(SynchronousTestCase):
         # Two and one: a second slot for b would only exchange the shares.
         self.assertRaises(HandshakeLimitReached, self.acquire, "b", 0.0)
 
+    def test_many_addresses(self) -> None:
+        """As many sources as slots keep others out while they renew each connection within the grace period."""
+        for second in range(3):
+            for number in range(3):
+                self.acquire(f"{second}.{number}", second + number / 10)
+            self.assertRaises(HandshakeLimitReached, self.acquire, "client", second + 0.9)
+        self.acquire("client", 3.0)
+        self.assertEqual(3, self.limiter.held)
+
 
 class AnyOrderTests(SynchronousTestCase):
     """Any order of connections that come and end."""
