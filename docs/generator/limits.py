@@ -8,7 +8,7 @@ from typing import Any
 from docs.generator.pages import table
 from svc.authority.config import EntrySettings, KeySettings, PqSettings
 from svc.identity import algorithms, bundle, constraints, documents, encoding, svid, verification
-from svc.notary import credentials, envelope, evidence, pqissuer, pqleaf, statement, x5c
+from svc.notary import beginnings, credentials, envelope, evidence, pqissuer, pqleaf, statement, x5c
 from svc.notary.receipt import REDACTED_ALWAYS
 from svc.notary.record_bound import RecordBound, largest_limit
 from svc.pqissuer import web as pqissuer_web
@@ -76,6 +76,11 @@ def bounds() -> str:
             "fixed",
         ),
         ("records that one list reads", f"{SEARCH_ROWS}, {format_size(SEARCH_OCTETS)}", "fixed"),
+        (
+            "octets of a request body that are kept until its receipt is verified, and of all of an outbound listener",
+            f"{format_size(beginnings.MAX_KEPT)}, {format_size(beginnings.MAX_KEPT_TOGETHER)}",
+            "fixed",
+        ),
         ("a record's wait for its commit", _time(COMMIT_SECONDS), "fixed"),
         ("certificates of a chain in TLS", str(svid.MAX_CHAIN_CERTIFICATES), "fixed"),
         ("signatures checked for one chain", str(verification.MAX_SIGNATURE_CHECKS), "fixed"),

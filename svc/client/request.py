@@ -77,7 +77,7 @@ class Request:
             return BodySummary.of(self.body), prefix_digests(self.body), self.body
         kept = self.stream.beginning
         summary = self.stream.summary()
-        return summary, prefix_digests(kept), kept if len(kept) == summary.size else None
+        return summary, self.stream.prefix, kept if len(kept) == summary.size else None
 
 
 def build_request(

@@ -17,8 +17,9 @@ from twisted.web.iweb import UNKNOWN_LENGTH, IBodyProducer
 from zope.interface import implementer
 
 from svc.client.errors import RequestInvalid
+from svc.notary.beginnings import Beginnings, KeptOctets
 from svc.notary.evidence import MAX_BODY
-from svc.notary.exchange import BodySummary
+from svc.notary.exchange import BodySummary, prefix_digests
 
 
 @implementer(IConsumer)
@@ -26,12 +27,11 @@ class RequestStream:
     """
     A body that a producer writes while it is sent.
 
-    Of a server that responds before it has read everything, a receipt attests a beginning of the body. It can be
-    compared as far as the beginning is kept, which is also what evidence files have.
+    Of a server that responds before it has read everything, a receipt attests a beginning of the body.
 
     Args:
         producer: writes the body.
-        keep: how many octets are kept.
+        keep: how many octets of its beginning are kept for evidence files.
 
     Attributes:
         progress: called for each piece.
@@ -43,6 +43,7 @@ class RequestStream:
         self._keep = keep
         self._beginning = bytearray()
         self._digest = hashlib.sha256()
+        self._beginnings = Beginnings(KeptOctets())
         self._size = 0
         self._transport: Any = None
         self._sent: Deferred[None] = Deferred()
@@ -57,6 +58,12 @@ class RequestStream:
     def summary(self) -> BodySummary:
         """Describe what was sent."""
         return BodySummary(self._size, self._digest.digest(), self.complete)
+
+    def prefix(self, size: int) -> bytes | None:
+        """The SHA-256 of the first octets that were sent; None where it is not known, or there are fewer."""
+        if size <= len(self._beginning):
+            return prefix_digests(self._beginning)(size)
+        return self._beginnings.digest(size)
 
     def send(self, transport: Any) -> Deferred[None]:
         """
@@ -80,6 +87,7 @@ class RequestStream:
             self._sent.errback(self._wrong_length("more"))
             return
         self.progress()
+        self._beginnings.add(self._size, self._digest, data)
         self._size += len(data)
         self._digest.update(data)
         self._beginning += data[: self._keep - len(self._beginning)]

@@ -193,7 +193,7 @@ class ObservedExchange:
     response_trailers: RawHeaders = ()
 
 
-def prefix_digests(body: bytes) -> Callable[[int], bytes | None]:
+def prefix_digests(body: bytes | bytearray) -> Callable[[int], bytes | None]:
     """Return a function of n: the SHA-256 of the first n octets of a body, None where there are fewer."""
 
     def prefix(size: int) -> bytes | None:

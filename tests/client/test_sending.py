@@ -98,6 +98,17 @@ class StreamTests(SynchronousTestCase):
             self.assertEqual(stream.beginning, b"x" * min(size, 4))
             self.assertEqual(stream.summary().sha256, sha256(b"x" * size).digest())
 
+    def test_beginnings(self) -> None:
+        """The digests of its beginnings are known beyond what is kept for evidence."""
+        producer = Producer()
+        stream = RequestStream(producer, keep=4)
+        stream.send(StringTransport())
+        for piece in (b"abc", b"def", b"gh"):
+            producer.consumer.write(piece)
+        for size in range(9):
+            self.assertEqual(stream.prefix(size), sha256(b"abcdefgh"[:size]).digest(), size)
+        self.assertEqual((stream.prefix(9), stream.prefix(-1)), (None, None))
+
     def test_producer_that_raises(self) -> None:
         """An error at the start fails the sending, and no producer keeps the transport open."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import ssl
 import sys
@@ -34,6 +35,7 @@ from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
 from tests.peers.impersonator import BODY, Impersonator, Request
 from tests.peers.independent_clients import Credentials
+from tests.peers.nginx import RunningNginx
 from tests.peers.programs import find, other_python, run, svc
 from tests.peers.proxy import RunningProxy
 from tests.peers.waiting import Shared, eventually, free_port
@@ -123,7 +125,13 @@ def _make(stack: ExitStack) -> Any:
     client = stack.enter_context(client_proxy(authority, None, *listeners.values(), accessLog="path", auditLog="all"))
     urls = {name: f"http://{each['listen']}" for name, each in listeners.items()}
     return SimpleNamespace(
-        authority=authority, server=server, client=client, urls=urls, folder=folder, credentials=credentials
+        authority=authority,
+        server=server,
+        client=client,
+        urls=urls,
+        folder=folder,
+        credentials=credentials,
+        python=python,
     )
 
 
@@ -174,6 +182,21 @@ class ProgramsTests(SynchronousTestCase):
         newest, *others = self.listed("--path", "/echo")
         self.assertEqual(before, len(others))
         self.assertEqual((CLIENT, "complete", 200), (newest["client"], newest["outcome"], newest["status"]))
+
+    def test_early_refusal_of_an_upload(self) -> None:
+        """An upload that the real nginx refuses early gets its answer, wherever the peer stopped reading."""
+        upload = self.scene.folder / "upload"
+        with ExitStack() as stack:
+            nginx = RunningNginx(stack, 1)
+            server = RunningProxy(self.scene.authority, f"127.0.0.1:{nginx.port}", python=self.scene.python)
+            stack.enter_context(server)
+            listener = outbound("upload", server.port, require=["receipt"])
+            stack.enter_context(client_proxy(self.scene.authority, None, listener))
+            for size in (100_000, 1_000_000, 50_000_000) * 4:
+                upload.write_bytes(os.urandom(100) * (size // 100))
+                url = f"http://{listener['listen']}/refuse"
+                status, head, body = curl(url, "--header", "Expect:", "--data-binary", f"@{upload}")
+                self.assertEqual((0, b"413", b"too much for me\n"), (status, head.split(b" ")[1], body), (size, head))
 
     def test_many_at_once(self) -> None:
         """Receipts that the peer signed together are verified and kept like others."""

@@ -24,6 +24,7 @@ from svc import naming
 from svc.identity import BundleSet, X509Svid
 from svc.notary.artifact import BatchedReceipt
 from svc.notary.batch import Inclusion
+from svc.notary.beginnings import PIECE
 from svc.notary.credentials import CredentialSet
 from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.evidence import EvidenceFile, verify_offline
@@ -36,7 +37,6 @@ from svc.notary.verification import Anchors
 from svc.policy.attributes import UNKNOWN, Attributes, SecurityLevel
 from svc.policyfiles.document import SourceDocument
 from svc.proxy.config import LimitSettings, TimeoutSettings
-from svc.proxy.http.recorder import MAX_PREFIX
 from svc.proxy.peer_conditions import PeerConditions
 from svc.proxy.record_budget import Allowance
 from svc.store.errors import StoreUnavailable
@@ -830,24 +830,35 @@ class ReceiptTests(PairTestCase):
         self.assertTrue(pair.local.upstream(0)[1].aborted)
         self.assertEqual(pair.summary.outcome, ExchangeOutcome.COMPLETE)
 
-    def early(self, size: int) -> Pair:
-        """A peer that answers when it has read a part of a request body."""
+    def early(self, size: int, rest: int) -> Pair:
+        """A peer that answers when it has read a part of a request body; the ``rest`` of what was sent is lost."""
         pair = Pair(RECORD)
         pair.answer = None
-        head = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (size + MAX_PREFIX)
+        head = b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (size + rest + 1)
         pair.send(head + b"a" * size)
+        for _piece in range(rest // PIECE):
+            pair.client.dataReceived(b"b" * PIECE)
+        pair.client.dataReceived(b"b" * (rest % PIECE))
+        pair.local.upstream()[1].clear()
+        pair.peer.respond(OK)
         return pair
 
     def test_early_answer(self) -> None:
-        """An answer that attests only a beginning of the request is compared as far as that is kept."""
-        pair = self.early(MAX_PREFIX)
-        pair.client.dataReceived(b"b" * 100)
-        pair.local.upstream()[1].clear()
-        pair.peer.respond(OK)
-        got = pair.run()
-        self.assertTrue(got.endswith(b"hello"), got)
-        pair = self.early(MAX_PREFIX + 1)
-        pair.client.dataReceived(b"b" * 100)
+        """An answer that attests only a beginning of the request is compared, wherever that ends."""
+        for size, rest in ((0, 100), (100, 0), (PIECE, 100), (PIECE + 1, 100), (9 * PIECE + 7, 5 * PIECE + 3)):
+            pair = self.early(size, rest)
+            got = pair.run()
+            self.assertTrue(got.endswith(b"hello"), (size, got, pair.local.reporter.details))
+
+    def test_early_answer_to_what_is_not_kept(self) -> None:
+        """Beyond what all bodies may keep, a beginning that ended long before cannot be compared: it is refused."""
+        pair = Pair(RECORD)
+        assert pair.local.peers is not None
+        pair.local.peers.kept.limit = 0
+        pair.answer = None
+        pair.send(b"POST /a HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (4 * PIECE) + b"a" * 100)
+        for _piece in range(3):
+            pair.client.dataReceived(b"b" * PIECE)
         pair.local.upstream()[1].clear()
         pair.peer.respond(OK)
         pair.run()

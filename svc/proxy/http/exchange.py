@@ -303,7 +303,7 @@ class Exchange:
         nonce = new_nonce(client.random(NONCE_BYTES)) if level.recorded else None
         self._peers, self.level = peers, level
         if nonce is not None and peers.needs_receipt(level):
-            self._recorder = self._observation = Observation(nonce, self._context.wall())
+            self._recorder = self._observation = Observation(nonce, self._context.wall(), peers.kept)
         if request is not None:
             request.lines, request.observation = asking_lines(level, nonce), self._observation
         if nonce is not None and self._observation is not None and peers.collector is not None:

@@ -26,6 +26,7 @@ from svc.errors import SvcError
 from svc.notary.access import receipt_location, statement_path
 from svc.notary.artifact import ReceiptArtifact, parse_receipt
 from svc.notary.batchcheck import VerifiedBatchCache
+from svc.notary.beginnings import KeptOctets
 from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.errors import (
     NotaryError,
@@ -208,6 +209,8 @@ class PeerVerifier:
     ) -> None:
         self.level: Final = level
         self.collector: Final = collector
+        #: Of the bodies of requests whose receipts are due.
+        self.kept: Final = KeptOctets()
         self._upstream = upstream
         self._host = host
         self._profile = profile

@@ -2,7 +2,7 @@
 What a record contains of one exchange, collected while its octets stream, and the commit of that record; outbound, what
 the receipt of the peer is compared with.
 
-Owns the running digests; holds no body, and outbound no more than the beginning of a request body.
+Owns the running digests; holds no body, and outbound a bounded part of a request body.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
 from svc.identity import certificate_sha256
+from svc.notary.beginnings import Beginnings, KeptOctets
 from svc.notary.exchange import (
     EMPTY_BODY,
     BodySummary,
@@ -38,9 +39,6 @@ if TYPE_CHECKING:
     from svc.proxy.http.context import HttpContext
     from svc.proxy.notarizer import Reservation
     from svc.transport.evidence import PeerEvidence
-
-#: Octets of a request body that are kept until its receipt is compared: a peer that answers early attests a beginning.
-MAX_PREFIX: Final = 64 * 1024
 
 
 class BodyDigest:
@@ -79,27 +77,22 @@ class BodyDigest:
 
 
 class PrefixDigest(BodyDigest):
-    """The same, with the digests of its first octets up to :data:`MAX_PREFIX`."""
+    """The same, with the digests of its beginnings that a peer which answers early can attest."""
 
-    __slots__ = ("_beginning",)
+    __slots__ = ("_beginnings",)
 
-    def __init__(self) -> None:
+    def __init__(self, together: KeptOctets) -> None:
         super().__init__()
-        self._beginning = bytearray()
+        self._beginnings = Beginnings(together)
 
     def update(self, data: bytes) -> None:
         """See :meth:`BodyDigest.update`."""
+        self._beginnings.add(self.size, self._hash, data)
         super().update(data)
-        room = MAX_PREFIX - len(self._beginning)
-        if room > 0:
-            self._beginning += data[:room]
 
     def prefix(self, size: int) -> bytes | None:
-        """The SHA-256 of the first octets; None where they are not kept, or not there."""
-        if size == self.size:
-            return self._digest()
-        kept = self._beginning
-        return hashlib.sha256(kept[:size]).digest() if 0 <= size <= len(kept) else None
+        """The SHA-256 of the first octets; None where it is not known any more, or there are fewer."""
+        return self._digest() if size == self.size else self._beginnings.digest(size)
 
 
 class ExchangeDigests:
@@ -207,12 +200,12 @@ class Observation(ExchangeDigests):
 
     request: PrefixDigest
 
-    def __init__(self, nonce: str, started: datetime) -> None:
+    def __init__(self, nonce: str, started: datetime, together: KeptOctets) -> None:
         super().__init__()
         self.nonce = nonce
         self._started = started
         self.head = b""
-        self.request = PrefixDigest()
+        self.request = PrefixDigest(together)
 
     def begin_response(self, head: ResponseHead) -> None:
         """A receipt is compared with the response as it arrived: it may have fields that are not passed on."""
