@@ -192,6 +192,8 @@ def plain_host(authority: str) -> str:
         RequestAmbiguous: ``defect`` names what could be read in more than one way.
     """
     host = authority.lower()
+    if not host:
+        raise RequestAmbiguous("host_ambiguous", defect="it is missing")
     if "%" in host:
         raise RequestAmbiguous("host_ambiguous", defect="a percent-encoding")
     if host.startswith("["):

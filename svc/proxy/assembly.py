@@ -566,6 +566,7 @@ class Assembly:
             unix_time=time.time,
             forwarded=settings.forwarded != "off",
             host=None if settings.host is None else settings.host.encode("ascii"),
+            upstream_host=_upstream_host(settings),
             released=self._on_release_point,
         )
         evictions = context.evictions
@@ -628,7 +629,7 @@ class Assembly:
                 self._pq_roots.setServiceParent(self._proxy.servers)
         return PeerVerifier(
             upstream=_upstream_name(settings),
-            host=str(settings.upstream).encode("ascii"),
+            host=_upstream_host(settings),
             level=Level.parse(settings.demanded_of_peer),
             profile=self._verified_profile,
             anchors=self._anchors,
@@ -730,6 +731,11 @@ def _upstream_name(settings: ListenerSettings) -> str:
     """What errors call the upstream of a listener."""
     own = "the broker" if settings.protocol == "mqtt" else "the application"
     return f"{own if settings.direction == 'inbound' else 'the peer'} at {settings.upstream}"
+
+
+def _upstream_host(settings: ListenerSettings) -> bytes:
+    """Host of requests of the proxy's own, and of those that have none."""
+    return str(settings.upstream).encode("ascii") if isinstance(settings.upstream, HostPort) else b"localhost"
 
 
 def _demands_records(settings: ListenerSettings) -> bool:

@@ -51,7 +51,9 @@ class ForwardedHop:
     proto: bytes
 
     def value(self, host: bytes) -> bytes:
-        """Return the value of ``Forwarded`` for a request with this valid Host (RFC 7239 section 4)."""
+        """Return the value of ``Forwarded`` for a request with this valid Host, or none (RFC 7239 section 4)."""
         pairs = ((b"for", self.client), (b"by", self.by), (b"host", host), (b"proto", self.proto))
         # Neither nodes nor hosts contain what would need a backslash in a quoted string.
-        return b";".join([b"%b=%b" % (name, text if is_token(text) else b'"%b"' % text) for name, text in pairs])
+        return b";".join(
+            [b"%b=%b" % (name, text if is_token(text) else b'"%b"' % text) for name, text in pairs if text]
+        )

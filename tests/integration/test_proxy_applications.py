@@ -163,6 +163,13 @@ class FilesTests(_Case):
         known = self.connect().request("/gzip/5000")
         self.assertEqual(webapp.octets(5000), gzip.decompress(known.body))
 
+    def test_health_check(self) -> None:
+        """A health check in HTTP/1.0 without Host is answered, by the real nginx too."""
+        for application in ("nginx", None):
+            connection = self.connect(application) if application else self.connect()
+            connection.send(b"GET /%b HTTP/1.0\r\n\r\n" % (b"page.txt" if application else b"bytes/1"))
+            self.assertTrue(connection.rest().startswith(b"HTTP/1.1 200 "), application)
+
     def test_early_answer(self) -> None:
         """
         An application that refuses an upload before it is sent: its response is forwarded, and the next request is not

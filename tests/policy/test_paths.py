@@ -138,7 +138,7 @@ class HostPatternTests(SynchronousTestCase):
             ("admin.example.org..", name),
             (".example.org", name),
             (".", name),
-            ("", name),
+            ("", "it is missing"),
             ("127.1", address),
             ("2130706433", address),
             ("0177.0.0.1", address),

@@ -23,6 +23,7 @@ from svc.policyfiles.settings import Policies
 from svc.process.clock import utc_now
 from svc.proxy.assembly import Assembly
 from svc.proxy.config import ProxySettings
+from svc.proxy.http.context import HttpContext
 from svc.proxy.http.peer_verification import VerifiedEndpoint
 from svc.proxy.listener import Listener
 from svc.proxy.service import ProxyService
@@ -393,6 +394,18 @@ class ListenerTests(AssemblyTestCase):
         self.assertIs(web.context.rotation, pay.context.rotation)
         self.assertIs(web.context.notarizer, pay.context.notarizer)
         self.assertIsNot(web.context.pool, pay.context.pool)
+
+    def test_host_of_the_upstream(self) -> None:
+        """Host of requests that have none is the upstream's address, and localhost for a socket."""
+        for upstream, host in (
+            ("127.0.0.1:8080", b"127.0.0.1:8080"),
+            ("[::1]:8080", b"[::1]:8080"),
+            ("unix:///run/app.sock", b"localhost"),
+        ):
+            web = f'{{name: web, protocol: http, direction: inbound, listen: "127.0.0.1:8443", upstream: "{upstream}"}}'
+            context = self.listener("web", self.settings(web)).context
+            assert isinstance(context, HttpContext)
+            self.assertEqual(host, context.upstream_host)
 
 
 class ConfigurationLogTests(AssemblyTestCase):

@@ -288,6 +288,10 @@ class VerifiedCallerTests(SynchronousTestCase):
         for host in (b"%61dmin.example", b"admin.example,x"):
             self.assertRaises(RequestAmbiguous, caller.permit, head_of(host=host))
             self.assertEqual("allow spiffe://prod.example/*", self.caller().permit(head_of(host=host)).rule)
+        [absent, _end] = RequestParser().feed(b"GET / HTTP/1.0\r\n\r\n")
+        assert isinstance(absent, RequestHead)
+        self.assertRaises(RequestAmbiguous, caller.permit, absent)
+        self.assertEqual("allow spiffe://prod.example/*", self.caller().permit(absent).rule)
         for host in (b"[0:0:0:0:0:0:0:1]", b"[::1]:443", b"Admin.example.:80"):
             self.assertRaises(Denied, caller.permit, head_of(host=host))
         self.assertEqual("all", caller.permit(head_of(host=b"shop.example")).rule)

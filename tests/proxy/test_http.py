@@ -196,6 +196,41 @@ class ForwardingTests(SynchronousTestCase):
         self.assertEqual(self.wire.take(), b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok")
         self.assertFalse(self.wire.disconnecting)
 
+    def test_http_1_0_without_host(self) -> None:
+        """A health check without Host is answered; the application gets the upstream's own, or that of the target."""
+        for line, host in (
+            (b"GET /healthz HTTP/1.0", b"localhost"),
+            (b"GET http://shop.example/healthz HTTP/1.0", b"shop.example"),
+        ):
+            client, wire = self.rig.client()
+            client.dataReceived(line + b"\r\nUser-Agent: check\r\n\r\n")
+            sent = self.rig.upstream()[1].take()
+            self.assertEqual(1, sent.lower().count(b"host: "))
+            target = line.split(b" ")[1]
+            self.assertTrue(
+                sent.startswith(b"GET %b HTTP/1.1\r\nHost: %b\r\nUser-Agent: check\r\n" % (target, host)), sent
+            )
+            self.assertIn(b"X-Forwarded-Client-Cert: ", sent)
+            self.rig.respond(OK)
+            self.assertTrue(wire.take().endswith(b"ok"))
+
+    def test_http_1_0_without_host_and_forwarded(self) -> None:
+        """``Forwarded`` names no host then, and the caller all the same."""
+        rig = Rig(forwarded=True)
+        client, _wire = rig.client()
+        client.dataReceived(b"GET / HTTP/1.0\r\n\r\n")
+        sent = rig.upstream()[1].take()
+        self.assertIn(b"\r\nForwarded: for=", sent)
+        self.assertNotIn(b"host=", sent)
+        self.assertIn(b"X-Forwarded-Client-Cert: ", sent)
+
+    def test_http_1_0_without_host_outbound(self) -> None:
+        """``host`` of an outbound listener is that of a request without one, too."""
+        rig = Rig(inbound=False, host=b"api.example")
+        client, _wire = rig.client()
+        client.dataReceived(b"GET / HTTP/1.0\r\n\r\n")
+        self.assertTrue(rig.upstream()[1].take().startswith(b"GET / HTTP/1.1\r\nHost: api.example\r\n"))
+
     def test_interim_responses(self) -> None:
         """100 and 103 are forwarded, without reserved fields, and only to HTTP/1.1 clients."""
         self.client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")

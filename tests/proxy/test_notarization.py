@@ -521,6 +521,15 @@ class ReleaseTests(NotarizationTestCase):
         self.rig.store.release()
         self.assertTrue(self.wire.disconnecting)
 
+    def test_http_1_0_without_host(self) -> None:
+        """The authority of a record is what the client sent: nothing."""
+        self.client.dataReceived(b"GET / HTTP/1.0\r\nSvc-Notarization-Level: logRequest\r\n\r\n")
+        self.rig.respond(OK)
+        self.rig.store.release()
+        self.assertTrue(self.wire.take().endswith(b"ok"))
+        [stored] = self.successResultOf(self.rig.store.find(ReceiptQuery()))
+        self.assertEqual("", json.loads(stored.payload)["svc"]["request"]["authority"])
+
     def test_switching_protocols(self) -> None:
         """A 101 response waits as a whole; octets are relayed after its release."""
         self.client.dataReceived(get("signRequest", NONCE, rest=b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n"))

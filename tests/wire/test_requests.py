@@ -317,9 +317,24 @@ class RequestTests(SynchronousTestCase):
             for reads in ([data], octets(data)):
                 self.assertEqual(refusal(read_requests(*reads)) is None, equal, (target, host))
 
-    def test_host_is_needed_in_version_1_0_too(self) -> None:
-        """An HTTP/1.0 request without Host names no authority."""
-        self.check({"1.0": (request(b"GET / HTTP/1.0", host=b""), HOST)})
+    def test_host_in_version_1_0(self) -> None:
+        """An HTTP/1.0 request needs no Host; one that is there is valid, and single."""
+        for line, host in ((b"GET / HTTP/1.0", b""), (b"GET http://a.example:80/ HTTP/1.0", b"a.example:80")):
+            data = request(line, host=b"")
+            for reads in ([data], octets(data)):
+                [head] = heads(read_requests(*reads))
+                self.assertEqual((host, []), (head.host, head.fields))
+        one = b"Host: a.example\r\n"
+        self.check(
+            {
+                "1.1": (request(b"GET / HTTP/1.1", host=b""), HOST),
+                "empty": (request(b"GET / HTTP/1.0", host=b"Host: \r\n"), HOST),
+                "twice": (request(b"GET / HTTP/1.0", host=one + one), HOST),
+                "a target without a host": (request(b"GET http:/// HTTP/1.0", host=b""), HOST),
+                "a target with a user": (request(b"GET http://u@a.example/ HTTP/1.0", host=b""), HOST),
+                "a target with an empty port": (request(b"GET http://[::/ HTTP/1.0", host=b""), HOST),
+            }
+        )
 
     def test_fields(self) -> None:
         """Fields that two readers could read differently are refused, also where a body is announced."""

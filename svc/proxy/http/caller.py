@@ -135,7 +135,8 @@ class VerifiedCaller:
         self.forwarded_lines = self._constant_lines if hop is None else b""
         self._hop = hop
         # The lines of the last request, since most requests of a connection have the same Host.
-        self._host = self._host_lines = b""
+        self._host: bytes | None = None
+        self._host_lines = b""
         #: What a response at the level ``workload`` contains.
         self.workload_lines = self._lines(_WORKLOAD)
         self._context = context

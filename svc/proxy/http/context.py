@@ -41,6 +41,8 @@ class HttpContext(ListenerContext):
     forwarded: bool = False
     #: Outbound: what replaces Host, None where it stays.
     host: bytes | None = None
+    #: Host of requests that have none: the upstream's own.
+    upstream_host: bytes = b"localhost"
     #: Outbound: what the peer has to prove, None where its SVID is enough.
     peers: PeerVerifier | None = None
     #: Called when a recorded exchange passes a point of its release.

@@ -61,16 +61,19 @@ _HOST_LINE: Final = re.compile(rb"^host: ([^\r]*)", re.IGNORECASE | re.MULTILINE
 _AUTHORITY: Final = re.compile(rb"\A([^:/?]+://)[^/?#]*")
 
 
-def request_head(head: RequestHead, added: bytes, host: bytes | None = None) -> bytes:
+def request_head(head: RequestHead, added: bytes, host: bytes | None = None, *, absent: bytes = b"") -> bytes:
     """
     Write the head of a request for the next hop, with its empty line.
 
     Target, Host and the order of fields stay; ``added`` are the lines that the proxy adds, each with CRLF. Where
-    ``host`` is given it replaces the value of Host and the authority of a target in absolute form.
+    ``host`` is given it replaces the value of Host and the authority of a target in absolute form. A request of
+    HTTP/1.0 without Host gets the first of ``host``, the authority of its target, and ``absent``.
     """
     target, lines = head.target, head.end_to_end_lines
     if host is not None:
         target, lines = _for_host(head, lines, host)
+    if head.version == "1.0" and _HOST_LINE.search(lines) is None:
+        lines = b"Host: %b\r\n%b" % (host or head.host or absent, lines)
     if head.chunked:
         added += b"Transfer-Encoding: chunked\r\n"
     if head.upgrade:
@@ -151,7 +154,7 @@ class UpstreamRequest:
         client, head = self._client, self._head
         caller = client.caller
         added = self.lines or caller.forwarded_lines or caller.request_lines(head, client.random)
-        self._pending.insert(0, request_head(head, added, client.context.host))
+        self._pending.insert(0, request_head(head, added, client.context.host, absent=client.context.upstream_host))
         if self.observation is not None:
             self.observation.head = self._pending[0]
         attempt = client.context.pool.acquire(self._permit, self, fresh=fresh)

@@ -96,7 +96,7 @@ class RequestHead(Head):
     Args:
         method: such as ``GET``.
         target: as sent.
-        host: the value of its Host field.
+        host: the value of its Host field; of HTTP/1.0 without one the authority of its target, or nothing.
         reserved: the values of its ``svc-*`` fields by lower-case name, ``_`` read as ``-``.
         max_forwards: Max-Forwards of TRACE and OPTIONS as received, at most :data:`MAX_FORWARDS`; None where absent and
             for other methods. A request with 0 must not be forwarded; ``end_to_end_lines`` have the next lower number.

@@ -343,10 +343,13 @@ def _request_head(
     if upgrade and (chunked or length or version == "1.0"):
         # RFC 9110 section 7.8: any upgrade may be ignored, one of HTTP/1.0 must be.
         upgrade = False
-    if len(hosts) != 1:
+    if len(hosts) != 1 and (hosts or version != "1.0"):
         raise RemoteProtocolError("host_invalid", defect="it occurs twice" if hosts else "it is missing")
-    host = hosts[0]
-    _check_host(host)
+    # HTTP/1.0 has no Host (RFC 9112 section 3.2); the authority of a target in absolute form is one all the same.
+    host = hosts[0] if hosts else _authority(target)
+    if host is not None:
+        _check_host(host)
+    host = host or b""
     _check_target(method, target, host)
     keep_alive = keep_alive and b"close" not in options
     # By position, because each request makes one: in the order of Head and RequestHead.
@@ -423,6 +426,12 @@ def _check_target(method: bytes, target: bytes, host: bytes) -> None:
     port = _DEFAULT_PORTS[absolute[1].lower()]
     if _without_port(absolute[2], port) != _without_port(host, port):
         raise RemoteProtocolError("target_invalid", defect="its authority differs from the Host field")
+
+
+def _authority(target: bytes) -> bytes | None:
+    """The authority of a target in absolute form; None for another one."""
+    absolute = _ABSOLUTE.match(target)
+    return None if absolute is None else absolute[2]
 
 
 def _without_port(authority: bytes, default: bytes) -> bytes:
