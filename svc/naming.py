@@ -85,6 +85,7 @@ CSI_SOURCE_ATTRIBUTE: Final = "source"
 
 # Injection of the proxy into pods.
 WEBHOOK_CONFIGURATION: Final = "svc-injection"
+CONNECTIONS_CONFIGURATION: Final = "svc-compartments"
 WEBHOOK_SECRET: Final = "svc-webhook-ca"  # noqa: S105 - a name
 #: Namespaces that are enabled have it with this value: their service accounts get identities, their pods the proxy.
 LABEL_INJECTION: Final = f"{DOMAIN}/injection"

@@ -12,7 +12,7 @@ from svc.injection.errors import ReviewInvalid
 #: Where a pod does not say it.
 _DEFAULT_GRACE: Final = 30
 _ItemT = TypeVar("_ItemT")
-_ListOf = Annotated[tuple[_ItemT, ...], Strict(False)]
+ListOf = Annotated[tuple[_ItemT, ...], Strict(False)]
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
 
 
@@ -45,8 +45,8 @@ class PodContainer(Shape):
     """A container, also an init container."""
 
     name: str
-    env: _ListOf[Named] | None = None
-    ports: _ListOf[ContainerPort] | None = None
+    env: ListOf[Named] | None = None
+    ports: ListOf[ContainerPort] | None = None
     lifecycle: Lifecycle | None = None
 
 
@@ -62,9 +62,9 @@ class Metadata(Shape):
 class PodSpec(Shape):
     """The specification of a pod."""
 
-    containers: _ListOf[PodContainer] | None = None
-    initContainers: _ListOf[PodContainer] | None = None
-    volumes: _ListOf[Named] | None = None
+    containers: ListOf[PodContainer] | None = None
+    initContainers: ListOf[PodContainer] | None = None
+    volumes: ListOf[Named] | None = None
     hostNetwork: bool | None = None
     hostPID: bool | None = None
     shareProcessNamespace: bool | None = None

@@ -19,10 +19,12 @@ from svc.errors import SvcError
 from svc.injection.config import InjectionSettings
 from svc.injection.errors import InjectionMissing, InjectionRefused, ReviewInvalid
 from svc.injection.patch import Injection, inject
-from svc.injection.pod import Shape, read_shape
+from svc.injection.pod import ListOf, Shape, read_shape
 
 _API_VERSION: Final = "admission.k8s.io/v1"
 _KIND: Final = "AdmissionReview"
+#: Those that outcomes name, by group, version, resource and subresource.
+_RESOURCES: Final = ("v1/pods", "v1/pods/exec", "v1/pods/attach", "v1/pods/portforward")
 _NO_NAMESPACES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -32,17 +34,25 @@ class _Resource(Shape):
     resource: str
 
 
-class _User(Shape):
+class ReviewUser(Shape):
+    """Who makes the request."""
+
     username: str = ""
+    uid: str = ""
+    groups: ListOf[str] = ()
+    extra: dict[str, list[str]] = {}
 
 
-class _Request(Shape):
+class ReviewRequest(Shape):
+    """The request that is reviewed."""
+
     uid: str = Field(min_length=1, max_length=128)
     operation: Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
     resource: _Resource
     subResource: str = ""
+    name: str = ""
     namespace: str = ""
-    userInfo: _User = _User()
+    userInfo: ReviewUser = ReviewUser()
     dryRun: bool = False
     pod: dict[str, object] | None = Field(None, alias="object")
 
@@ -52,11 +62,25 @@ class _Request(Shape):
         found = self.resource
         return "/".join(filter(None, (found.group, found.version, found.resource, self.subResource)))
 
+    @property
+    def outcome(self) -> ReviewOutcome:
+        """What is known before it is decided."""
+        metadata = (self.pod or {}).get("metadata")
+        names = (metadata.get("name"), metadata.get("generateName")) if isinstance(metadata, dict) else ()
+        return ReviewOutcome(
+            operation=self.operation,
+            resource=self.what.removeprefix("v1/") if self.what in _RESOURCES else "other",
+            namespace=self.namespace,
+            pod=next((name for name in (*names, self.name) if name and isinstance(name, str)), ""),
+            user=self.userInfo.username,
+            dry_run=self.dryRun,
+        )
+
 
 class _Review(Shape):
     apiVersion: Literal["admission.k8s.io/v1"]
     kind: Literal["AdmissionReview"]
-    request: _Request
+    request: ReviewRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +91,7 @@ class ReviewOutcome:
     Attributes:
         result: the word of the metric.
         operation: ``CREATE``, ``UPDATE``, ``DELETE``, ``CONNECT``, or ``other`` where it is not known.
-        resource: ``pods`` or ``other``.
+        resource: ``pods``, ``pods/exec``, ``pods/attach``, ``pods/portforward`` or ``other``.
         namespace: of the pod.
         pod: its name, or the beginning of one that the API server completes later.
         user: who makes the pod.
@@ -108,33 +132,34 @@ def review(
     uid, outcome = "", ReviewOutcome()
     try:
         request = read_shape(document, _Review, "review").request
-        uid, outcome = request.uid, _known(request)
+        uid, outcome = request.uid, request.outcome
         if request.operation != "CREATE" or outcome.resource != "pods" or request.pod is None:
             raise ReviewInvalid(defect=f"{request.operation} of {request.what}")
         if settings is None:
             raise InjectionMissing
         injection = inject(request.pod, settings, trust_domain, namespaces.get(request.namespace, ""))
     except InjectionRefused as error:
-        return _refusal(uid, error), replace(outcome, result="denied", error=error)
+        return refusal(uid, error), replace(outcome, result="denied", error=error)
     except (ReviewInvalid, InjectionMissing) as error:
-        return _refusal(uid, error), replace(outcome, error=error)
-    return _permission(uid, injection), replace(outcome, result="allowed", injected=bool(injection.operations))
+        return refusal(uid, error), replace(outcome, error=error)
+    return permission(uid, injection), replace(outcome, result="allowed", injected=bool(injection.operations))
 
 
-def _known(request: _Request) -> ReviewOutcome:
-    metadata = (request.pod or {}).get("metadata")
-    names = (metadata.get("name"), metadata.get("generateName")) if isinstance(metadata, dict) else ()
-    return ReviewOutcome(
-        operation=request.operation,
-        resource="pods" if request.what == "v1/pods" else "other",
-        namespace=request.namespace,
-        pod=next((name for name in names if name and isinstance(name, str)), ""),
-        user=request.userInfo.username,
-        dry_run=request.dryRun,
-    )
+def read_connection(document: object) -> ReviewRequest:
+    """
+    Read the review of a connection to a pod.
+
+    Raises:
+        ReviewInvalid: it is none.
+    """
+    request = read_shape(document, _Review, "review").request
+    if request.operation != "CONNECT" or request.outcome.resource in ("pods", "other"):
+        raise ReviewInvalid(defect=f"{request.operation} of {request.what}")
+    return request
 
 
-def _permission(uid: str, injection: Injection) -> dict[str, object]:
+def permission(uid: str, injection: Injection = Injection()) -> dict[str, object]:  # noqa: B008 - it cannot be changed
+    """Write the body of a response that allows a request, with what is changed of it."""
     response: dict[str, object] = {"uid": uid, "allowed": True}
     if injection.operations:
         patch = json.dumps(injection.operations, separators=(",", ":")).encode()
@@ -144,7 +169,8 @@ def _permission(uid: str, injection: Injection) -> dict[str, object]:
     return _document(response)
 
 
-def _refusal(uid: str, error: SvcError) -> dict[str, object]:
+def refusal(uid: str, error: SvcError) -> dict[str, object]:
+    """Write the body of a response that refuses a request."""
     status = {"code": error.http_status, "message": f"{error}; {error.hint}"}
     return _document({"uid": uid, "allowed": False, "status": status})
 

@@ -95,6 +95,9 @@ class WebhookSettings(Settings):
     failurePolicy: Literal["Fail", "Ignore"] = "Fail"
     """What becomes of pods of chosen namespaces while no manager answers: `Fail` refuses them, `Ignore` makes them
     without the proxy."""
+    compartments: bool = False
+    """Whether `kubectl exec`, `attach` and `port-forward` into pods of another compartment are refused to members of
+    groups `svc:`."""
     authorityLife: Wait = 3650 * 86400.0
     """The life of the webhook's own certificate authority; the next one is made after two thirds of it."""
     certificateLife: Wait = 30 * 86400.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime, timedelta
 from io import BytesIO
 from typing import Any, Final, cast
@@ -34,10 +34,12 @@ from svc.kube.client import Client
 from svc.kube.kinds import SECRETS
 from svc.manager.authorities import Authorities, Authority, renewal
 from svc.manager.config import ClusterSettings, WebhookSettings
+from svc.manager.connections import ConnectionReviews
 from svc.manager.metrics import ManagerMetrics
-from svc.manager.webhookconfig import PATH, WebhookNotServed, server_names
+from svc.manager.webhookconfig import CONNECT_PATH, PATH, WebhookNotServed, server_names
 from svc.naming import WEBHOOK_SECRET
-from svc.process.pages import ConnectionTimes, HttpService, PageRequest
+from svc.process.admin import finish_later
+from svc.process.pages import ConnectionTimes, HttpService, PageRequest, QuietSite
 from svc.settings import HostPort
 from svc.telemetry.events import Event
 from svc.telemetry.log_limits import RecordLimiter
@@ -104,12 +106,15 @@ class WebhookServer:
         self._tls: HeldTls | None = None
         self._issuer: Authority | None = None
         self._due: datetime | None = None
+        self._client: Client | None = None
+        self._connections = ConnectionReviews(lambda: self._client)
         self._secrets: Cache | None = None
         self._service: HttpService | None = None
         self._limiter = RecordLimiter(_DENIALS_EVERY, _DENIALS)
 
     def follow(self, client: Client, failed: Callable[[SvcError], object]) -> Cache:
-        """Return the cache of the authorities, which the caller runs."""
+        """Return the cache of the authorities, which the caller runs; ``client`` answers reviews of connections."""
+        self._client = client
         self._secrets = Cache(
             *(client, SECRETS, self.check, failed),
             namespace=self._namespace,
@@ -151,7 +156,8 @@ class WebhookServer:
 
     def _open(self) -> None:
         root = Resource()
-        root.putChild(PATH.strip("/").encode(), _Reviews(self))
+        root.putChild(PATH.strip("/").encode(), _Reviews(self._reviewed, self._done))
+        root.putChild(CONNECT_PATH.strip("/").encode(), _Reviews(self._connections.answer, self._done))
         service = HttpService(
             self._settings.listen,
             root,
@@ -169,21 +175,13 @@ class WebhookServer:
         service, self._service = self._service, None
         return None if service is None else service.stopService()
 
-    def answer(self, body: bytes) -> bytes:
-        """Answer a review, count it, and log what was refused."""
-        began = self._reactor.seconds()
-        document, outcome = self._reviewed(body)
-        self._metrics.reviewed(outcome, self._reactor.seconds() - began)
+    def _done(self, outcome: ReviewOutcome, seconds: float) -> None:
+        self._metrics.reviewed(outcome, seconds)
         # A dry run leaves no trace but the metrics.
         if not outcome.dry_run:
             self._record(outcome)
-        return json.dumps(document).encode()
 
-    def _reviewed(self, body: bytes) -> tuple[dict[str, object], ReviewOutcome]:
-        try:
-            document: object = json.loads(body)
-        except (ValueError, RecursionError):
-            document = None
+    async def _reviewed(self, document: object) -> tuple[dict[str, object], ReviewOutcome]:
         cluster = self._cluster()
         if cluster is None:
             return review(document, None, "")
@@ -199,7 +197,7 @@ class WebhookServer:
             return
         emit(
             self.log,
-            Event.MANAGER_INJECTION_DENIED,
+            Event.MANAGER_CONNECTION_DENIED if outcome.operation == "CONNECT" else Event.MANAGER_INJECTION_DENIED,
             detail_reason=error.reason,
             detail=str(error),
             namespace=outcome.namespace or None,
@@ -213,20 +211,43 @@ class WebhookServer:
         return self._tls
 
 
+#: Gives the body of a response, and what to count and log of a review.
+Answer = Callable[[object], Coroutine[Any, Any, tuple[dict[str, object], ReviewOutcome]]]
+
+
 class _Reviews(Resource):
-    """``POST`` of a review."""
+    """
+    ``POST`` of a review.
+
+    Args:
+        answer: answers it, in asyncio's loop.
+        done: receives what became of it, and the seconds that it took.
+    """
 
     isLeaf = True
+    log = Logger()
 
-    def __init__(self, server: WebhookServer) -> None:
+    def __init__(self, answer: Answer, done: Callable[[ReviewOutcome, float], object]) -> None:
         super().__init__()
-        self._server = server
+        self._answer = answer
+        self._done = done
 
-    def render_POST(self, request: Request) -> bytes:
+    def render_POST(self, request: Request) -> int:
         """Answer a review."""
         request.setHeader(b"content-type", b"application/json")
-        body: BytesIO = cast(BytesIO, request.content)
-        return self._server.answer(body.read())
+        body = cast(BytesIO, request.content).read()
+        return finish_later(request, self._answered(body), self.log)
+
+    async def _answered(self, body: bytes) -> bytes:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            document: object = json.loads(body)
+        except (ValueError, RecursionError):
+            document = None
+        answered, outcome = await Deferred.fromFuture(asyncio.ensure_future(self._answer(document)))
+        self._done(outcome, loop.time() - began)
+        return json.dumps(answered).encode()
 
 
 class _ReviewRequest(PageRequest):
@@ -238,15 +259,16 @@ class _ReviewRequest(PageRequest):
     def handleContentChunk(self, data: bytes) -> None:
         site = self.quiet_site
         if not self._received:
-            self.notifyFinish().addBoth(self._released)
+            # The channel is gone when a client has left.
+            self.notifyFinish().addBoth(lambda _result: self._released(site))
         self._received += len(data)
         site.received += len(data)
         if site.received > MAX_RECEIVED:
             self.refuse(_BUSY)
         super().handleContentChunk(data)
 
-    def _released(self, _result: object) -> None:
-        self.quiet_site.received -= self._received
+    def _released(self, site: QuietSite) -> None:
+        site.received -= self._received
 
 
 async def answers(reactor: Any, settings: WebhookSettings, namespace: str, trusted: Sequence[x509.Certificate]) -> None:

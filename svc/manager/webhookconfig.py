@@ -14,16 +14,26 @@ from typing import Any, Final
 
 from cryptography import x509
 
+from svc.compartments.admission import GROUP_PREFIX
 from svc.errors import SvcError
 from svc.kube.cache import Cache, run_all
 from svc.kube.client import Client, Object
 from svc.kube.errors import Conflict
-from svc.kube.kinds import MUTATING_WEBHOOKS, SECRETS
+from svc.kube.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kind
 from svc.manager.authorities import Authorities, advance
 from svc.manager.config import WebhookSettings
-from svc.naming import DOMAIN, INJECTION_ENABLED, LABEL_INJECTION, MANAGER, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET
+from svc.naming import (
+    CONNECTIONS_CONFIGURATION,
+    DOMAIN,
+    INJECTION_ENABLED,
+    LABEL_INJECTION,
+    MANAGER,
+    WEBHOOK_CONFIGURATION,
+    WEBHOOK_SECRET,
+)
 
 PATH: Final = "/inject"
+CONNECT_PATH: Final = "/connect"
 #: Namespaces that never get the proxy; that of the manager is another one.
 _NEVER: Final = ("kube-node-lease", "kube-public", "kube-system")
 #: Seconds within which all API servers have seen a new configuration, at most a tenth of an authority's life.
@@ -42,46 +52,65 @@ class WebhookNotServed(SvcError):
 
 def webhook_configuration(settings: WebhookSettings, namespace: str, bundle: str) -> dict[str, Any]:
     """
-    Return the configuration.
+    Return the configuration of the injection.
 
     Args:
         namespace: of the manager.
         bundle: ``caBundle``, PEM in base64.
     """
+    never = sorted({*_NEVER, namespace})
+    webhook = _webhook(settings, namespace, bundle, PATH, f"injection.{DOMAIN}", "CREATE", ["pods"])
+    webhook |= {
+        "failurePolicy": settings.failurePolicy,
+        "namespaceSelector": {
+            "matchLabels": {LABEL_INJECTION: INJECTION_ENABLED},
+            "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": never}],
+        },
+        "reinvocationPolicy": "IfNeeded",
+    }
+    return _configuration(WEBHOOK_CONFIGURATION, webhook)
+
+
+def connections_configuration(settings: WebhookSettings, namespace: str, bundle: str) -> dict[str, Any]:
+    """Return the configuration of the reviews of connections to pods: for members of compartments alone."""
+    resources = ["pods/attach", "pods/exec", "pods/portforward"]
+    webhook = _webhook(settings, namespace, bundle, CONNECT_PATH, f"compartments.{DOMAIN}", "CONNECT", resources)
+    concerned = (
+        f"has(request.userInfo.groups) && request.userInfo.groups.exists(each, each.startsWith('{GROUP_PREFIX}'))"
+    )
+    webhook |= {
+        "failurePolicy": "Fail",
+        "namespaceSelector": {},
+        # The manager asks the API server twice.
+        "timeoutSeconds": 15,
+        "matchConditions": [{"name": "compartments", "expression": concerned}],
+    }
+    return _configuration(CONNECTIONS_CONFIGURATION, webhook)
+
+
+def _configuration(name: str, webhook: dict[str, Any]) -> dict[str, Any]:
+    metadata = {"name": name, "labels": {"app.kubernetes.io/managed-by": MANAGER}}
+    return {"metadata": metadata, "webhooks": [webhook]}
+
+
+def _webhook(
+    settings: WebhookSettings, namespace: str, bundle: str, path: str, name: str, operation: str, resources: list[str]
+) -> dict[str, Any]:
     client: dict[str, Any] = {"caBundle": bundle}
     if settings.address is not None:
-        client["url"] = f"https://{settings.address}{PATH}"
+        client["url"] = f"https://{settings.address}{path}"
     else:
-        client["service"] = {"namespace": namespace, "name": settings.service, "path": PATH, "port": 443}
-    never = sorted({*_NEVER, namespace})
+        client["service"] = {"namespace": namespace, "name": settings.service, "path": path, "port": 443}
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "scope": "Namespaced"}
     return {
-        "metadata": {"name": WEBHOOK_CONFIGURATION, "labels": {"app.kubernetes.io/managed-by": MANAGER}},
-        "webhooks": [
-            {
-                "name": f"injection.{DOMAIN}",
-                "clientConfig": client,
-                "rules": [
-                    {
-                        "operations": ["CREATE"],
-                        "apiGroups": [""],
-                        "apiVersions": ["v1"],
-                        "resources": ["pods"],
-                        "scope": "Namespaced",
-                    }
-                ],
-                "failurePolicy": settings.failurePolicy,
-                "matchPolicy": "Equivalent",
-                "namespaceSelector": {
-                    "matchLabels": {LABEL_INJECTION: INJECTION_ENABLED},
-                    "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": never}],
-                },
-                "objectSelector": {},
-                "sideEffects": "None",
-                "timeoutSeconds": 5,
-                "admissionReviewVersions": ["v1"],
-                "reinvocationPolicy": "IfNeeded",
-            }
-        ],
+        "name": name,
+        "clientConfig": client,
+        "rules": [{**rule, "operations": [operation], "resources": resources}],
+        "matchPolicy": "Equivalent",
+        "objectSelector": {},
+        "sideEffects": "None",
+        "timeoutSeconds": 5,
+        "admissionReviewVersions": ["v1"],
     }
 
 
@@ -129,6 +158,11 @@ class WebhookController:
         self._configurations = Cache(
             *(client, MUTATING_WEBHOOKS, self._seen, failed), fields=f"metadata.name={WEBHOOK_CONFIGURATION}"
         )
+        self._connections: Cache | None = None
+        if settings.compartments:
+            self._connections = Cache(
+                *(client, VALIDATING_WEBHOOKS, changed, failed), fields=f"metadata.name={CONNECTIONS_CONFIGURATION}"
+            )
         self._changed = changed
         self._on_published = published
         #: When the configuration had a bundle for the first time.
@@ -137,7 +171,8 @@ class WebhookController:
 
     @property
     def caches(self) -> Sequence[Cache]:
-        return self._secrets, self._configurations
+        further = () if self._connections is None else (self._connections,)
+        return self._secrets, self._configurations, *further
 
     async def follow(self) -> None:
         await run_all(self.caches)
@@ -159,14 +194,21 @@ class WebhookController:
             await self._write(authorities, secret)
             # The servers take their certificates from what was written, first.
             return _AFTER_CONFLICT
-        wanted = webhook_configuration(self._settings, self._namespace, authorities.bundle)
-        found = self._configurations.objects.get(("", WEBHOOK_CONFIGURATION))
+        arguments = (self._settings, self._namespace, authorities.bundle)
+        await self._apply(MUTATING_WEBHOOKS, self._configurations, webhook_configuration(*arguments), authorities)
+        if self._connections is not None:
+            await self._apply(
+                VALIDATING_WEBHOOKS, self._connections, connections_configuration(*arguments), authorities
+            )
+        return self._until_due(authorities, now)
+
+    async def _apply(self, kind: Kind, cache: Cache, wanted: Object, authorities: Authorities) -> None:
+        found = cache.objects.get(("", wanted["metadata"]["name"]))
         if found is None or not contains(found, wanted):
             if not self._answered:
                 await self._answers(authorities.trusted)
                 self._answered = True
-            await self._client.apply(MUTATING_WEBHOOKS, wanted, manager=MANAGER)
-        return self._until_due(authorities, now)
+            await self._client.apply(kind, wanted, manager=MANAGER)
 
     def _seen(self) -> None:
         if self._configurations.objects:

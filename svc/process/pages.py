@@ -25,7 +25,7 @@ from twisted.internet.interfaces import (
 )
 from twisted.internet.protocol import ServerFactory, connectionDone
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
-from twisted.protocols.tls import TLSMemoryBIOFactory
+from twisted.protocols.tls import TLSMemoryBIOFactory, TLSMemoryBIOProtocol
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 from twisted.web.http import Request as HttpRequest
@@ -296,11 +296,11 @@ class _LimitedConnection(ProtocolWrapper):
         self._end = self.factory.clock.callLater(self.factory.lifetime, self._over)
 
     def readConnectionLost(self) -> None:
-        if IHalfCloseableProtocol.providedBy(self.wrappedProtocol):
-            IHalfCloseableProtocol(self.wrappedProtocol).readConnectionLost()
-        else:
-            # TLS was not ended before the stream.
+        if isinstance(self.wrappedProtocol, TLSMemoryBIOProtocol):
+            # It was ended before the stream, or cut. TLS itself passes every method on to its transport, which is this.
             self.loseConnection()
+        else:
+            IHalfCloseableProtocol(self.wrappedProtocol).readConnectionLost()
 
     def writeConnectionLost(self) -> None:
         pass

@@ -507,6 +507,13 @@ class Event(Enum):
         "success",
         "registration entries of service accounts changed",
     )
+    MANAGER_CONNECTION_DENIED = (
+        "svc.manager.connection.denied",
+        _SECURITY,
+        _WARN,
+        "failure",
+        "a connection to a pod of another compartment was refused",
+    )
     MANAGER_ISSUER_KEYS = (
         "svc.manager.issuer_keys.changed",
         _AUDIT,

@@ -43,6 +43,7 @@ ELSEWHERE = {
     "svc.manager.kubernetes.failed": "integration/test_manager.py",
     "svc.manager.webhook.certificate": "integration/test_manager_webhook.py",
     "svc.manager.injection.denied": "integration/test_manager_webhook.py",
+    "svc.manager.connection.denied": "integration/test_manager_webhook.py",
     "svc.manager.issuer_keys.changed": "integration/test_manager_issuer.py",
     "svc.manager.metrics.denied": "integration/test_manager.py",
     "svc.agent.csi.registered": "integration/test_agent.py",

@@ -126,6 +126,17 @@ class InjectionTests(WebhookCase):
         self.refused(self.pod("web"), "it is not configured what is injected into pods")
         self.assertEqual(1.0, self.requests(manager, "error"))
 
+    def test_clients_that_leave(self) -> None:
+        """Whoever leaves before the answer leaves nothing behind, not even a record."""
+        manager = self.webhook()
+        context = ssl._create_unverified_context()
+        head = b"POST /%s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n"
+        for path, sent in ((b"inject", 10), (b"inject", 2_000_000), (b"connect", 2_000_000)) * 10:
+            with socket.create_connection(("127.0.0.1", self.port), 5) as raw, context.wrap_socket(raw) as secured:
+                secured.sendall(head % (path, 2_000_000) + b"x" * sent)
+        self.create(self.pod("web"))
+        self.assertNotIn("svc.runtime.failure", manager.log)
+
     def test_manager_away(self) -> None:
         """Without a manager pods of chosen namespaces are refused, others are not; they are made when it is back."""
         manager = self.webhook()
@@ -192,6 +203,54 @@ class ConfigurationTests(WebhookCase):
         eventually(manager.is_ready)
         eventually(lambda: self.read()["clientConfig"]["caBundle"] != before["clientConfig"]["caBundle"])
         eventually(lambda: InjectionTests.attempt(self, "web"))  # type: ignore[arg-type]
+
+
+class CompartmentTests(WebhookCase):
+    """``kubectl exec`` and its like into pods of a compartment."""
+
+    def setUp(self) -> None:
+        """Make two pods, and somebody who may do what is not forbidden."""
+        super().setUp()
+        self.addCleanup(
+            self.kubectl, "delete", "validatingwebhookconfiguration", "svc-compartments", "--ignore-not-found"
+        )
+        self.running = self.webhook(compartments=True)
+        for name, labels in (("alpha", {"svc.internal/compartment": "DE-S-ALPHA"}), ("free", {})):
+            self.create(self.pod(name, labels=labels))
+        verbs = ("--verb=create,get", "--resource=pods/exec,pods/attach,pods/portforward,pods")
+        self.kubectl("create", "role", "user", "-n", self.namespace, *verbs)
+        self.kubectl("create", "rolebinding", "user", "-n", self.namespace, "--role=user", "--user=ann")
+        rules = [{"apiGroups": ["svc.internal"], "resources": ["compartments"], "verbs": ["override"]}]
+        role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "override"}}
+        self.kubectl("create", "-f", "-", data=json.dumps({**role, "rules": rules}))
+        self.kubectl("create", "clusterrolebinding", "override", "--clusterrole=override", "--group=admins")
+        self.addCleanup(self.kubectl, "delete", "clusterrole,clusterrolebinding", "override")
+
+    def exec(self, pod: str, *groups: str) -> str:
+        """What kubectl says; the pod never runs, so what is allowed fails behind the webhook."""
+        given = [f"--as-group={each}" for each in groups]
+        with self.assertRaises(ApiServerFailed) as caught:
+            self.kubectl("--as=ann", *given, "exec", "-n", self.namespace, pod, "--", "true")
+        return str(caught.exception)
+
+    def test_exec(self) -> None:
+        """Members of another compartment are refused, with both names; the rest is not concerned, or may override."""
+        eventually(
+            lambda: self.kubectl("get", "validatingwebhookconfiguration", "svc-compartments", "--ignore-not-found")
+        )
+        bravo = ("svc:country:de", "svc:sensitivity:s", "svc:compartment:bravo")
+        eventually(lambda: "is in compartment DE-S-ALPHA, and ann is not" in self.exec("alpha", *bravo))
+        allowed = (
+            ("alpha", ()),
+            ("alpha", ("svc:country:de", "svc:sensitivity:s", "svc:compartment:alpha")),
+            ("alpha", (*bravo, "admins")),
+            ("free", bravo),
+        )
+        for pod, groups in allowed:
+            self.assertIn("does not have a host assigned", self.exec(pod, *groups), groups)
+        eventually(lambda: self.running.records("svc.manager.connection.denied"))
+        labels = {"operation": "CONNECT", "resource": "pods/exec", "result": "denied"}
+        self.assertGreaterEqual(self.running.value("webhook_requests_total", **labels), 1.0)
 
 
 class Handshakes(threading.Thread):
