@@ -71,6 +71,9 @@ BUNDLE_ARCHIVE_FILE: Final = "bundle-archive.json"
 DEFAULT_NAMESPACE: Final = "svc-system"
 #: The manager, and the Lease in its namespace.
 MANAGER: Final = "svc-manager"
+#: The authority, and the Secret with its private keys.
+AUTHORITY: Final = "svc-authority"
+AUTHORITY_KEYS_SECRET: Final = "svc-authority-keys"  # noqa: S105 - a name
 #: The ConfigMap and the Secret with the configuration of the manager, in its namespace.
 MANAGER_CONFIG: Final = "svc-manager-config"
 #: Secrets with a license: their type, the label by which the manager finds them, the key of the file, and their names.
@@ -130,6 +133,8 @@ PORT_BROKER_METRICS: Final = 9093
 PORT_BROKER_ADMIN: Final = 9903
 PORT_AUTHORITY_ADMIN: Final = 9904
 PORT_REGISTRAR_ADMIN: Final = 9905
+PORT_SPIRE_SERVER_METRICS: Final = 9998
+PORT_SPIRE_AGENT_METRICS: Final = 9988
 #: The probes of processes in pods.
 PORT_PROBES: Final = 9910
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import textwrap
 import types
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -17,6 +19,7 @@ from svc.agent.config import AgentSettings
 from svc.authority.config import AuthoritySettings
 from svc.broker.config import BrokerSettings
 from svc.compartments.document import ContextsSettings
+from svc.install.values import ChartValues
 from svc.manager.config import ManagerSettings
 from svc.policyfiles.cases import CasesDocument
 from svc.policyfiles.document import API_VERSION, DenyListDocument, PolicyDocument
@@ -42,6 +45,8 @@ DOCUMENTS: dict[str, type[BaseModel]] = {
     "SvcDenyList": DenyListDocument,
     "SvcPolicyTest": CasesDocument,
 }
+#: The values of the chart.
+CHART: dict[str, type[BaseModel]] = {"values": ChartValues}
 
 
 def schema_file(file: str) -> str:
@@ -52,8 +57,10 @@ def schema_file(file: str) -> str:
         file: as for :func:`schema`.
 
     Returns:
-        The name in ``svc/data/schemas``.
+        The name in ``svc/data/schemas``, or in ``svc/data/chart``.
     """
+    if file in CHART:
+        return f"{file}.schema.json"
     return f"{file}.config.json" if file in FILES else f"{file}.json"
 
 
@@ -181,8 +188,8 @@ def _default(field: FieldInfo) -> str:
     if value is None or value in ("", (), {}):
         return "none"
     if isinstance(value, BaseModel):
-        given = {name: getattr(value, name) for name in sorted(value.model_fields_set)}
-        return f"`{json.dumps(given)}`" if given else "see there"
+        given = value.model_dump(exclude_unset=True)
+        return f"`{json.dumps(given, sort_keys=True)}`" if given else "see there"
     return f"`{_shown(field, value)}`"
 
 
@@ -198,12 +205,12 @@ def schema(file: str) -> str:
     Write the JSON Schema of a configuration file.
 
     Args:
-        file: ``proxy``, ``authority`` or ``broker``, or the kind of a policy document.
+        file: such as ``proxy``, the kind of a policy document, or ``values``.
 
     Returns:
         The document.
     """
-    root = (FILES | DOCUMENTS)[file]
+    root = (FILES | DOCUMENTS | CHART)[file]
     document = root.model_json_schema()
     for model in models(root):
         part = document if model is root else document["$defs"][model.__name__]
@@ -220,9 +227,9 @@ def schema(file: str) -> str:
 
 
 def _title(file: str) -> str:
-    if issubclass(model := (FILES | DOCUMENTS)[file], DaemonSettings):
+    if issubclass(model := (FILES | DOCUMENTS | CHART)[file], DaemonSettings):
         return f"Configuration of svc-{file}"
-    return " ".join((model.__doc__ or "").split()) if file in FILES else f"{file} of {API_VERSION}"
+    return f"{file} of {API_VERSION}" if file in DOCUMENTS else " ".join((model.__doc__ or "").split())
 
 
 def _describe(part: dict[str, Any], model: type[BaseModel], name: str, field: FieldInfo) -> None:
@@ -235,3 +242,36 @@ def _describe(part: dict[str, Any], model: type[BaseModel], name: str, field: Fi
     if isinstance(value, str | bool | int | float) and not isinstance(value, BaseModel):
         written = _written(_unwrapped(field.annotation, field.metadata)[1])
         part["default"] = value if written is None else written.show(value).strip('"')
+
+
+def chart_values() -> str:
+    """
+    Write ``values.yaml`` of the chart: each key with its default, and what it means.
+
+    Returns:
+        The document.
+    """
+    head = "# Generated from svc/install/values.py, as values.schema.json and the tables of docs/chart.md.\n\n"
+    return head + "".join(_values(ChartValues.model_construct(), ""))
+
+
+def _values(values: BaseModel, indent: str) -> Iterator[str]:
+    model = type(values)
+    for name, field in model.model_fields.items():
+        inner = next(_models_in(field.annotation), None)
+        value = getattr(values, name, None)
+        if value is None and not field.is_required():
+            # No amount of that kind.
+            continue
+        text = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", description(model, name))
+        yield from (f"{indent}# {line}\n" for line in textwrap.wrap(text, 116 - len(indent)))
+        if inner is not None:
+            mapping = list(_values(inner.model_construct() if value is None else value, f"{indent}  "))
+            yield f"{indent}{name}:\n" if mapping else f"{indent}{name}: {{}}\n"
+            yield from mapping
+        elif field.is_required():
+            yield f"{indent}# {name}: required\n"
+        else:
+            written = _written(_unwrapped(field.annotation, field.metadata)[1])
+            shown = value if written is None else written.show(value).strip('"')
+            yield f"{indent}{name}: {json.dumps(shown)}\n"

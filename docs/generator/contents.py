@@ -35,7 +35,8 @@ def makers() -> dict[str, Maker]:
             # Where two files call a mapping alike, the later one says whose it is.
             name = f"keys of {file} {model.__name__}" if name in found else name
             found[name] = lambda model=model: configuration.keys(model)  # type: ignore[misc]
-    shared = {model for root in configuration.DOCUMENTS.values() for model in configuration.models(root)}
+    others = (*configuration.DOCUMENTS.values(), *configuration.CHART.values())
+    shared = {model for root in others for model in configuration.models(root)}
     for model in shared:
         found[f"keys of {model.__name__}"] = lambda model=model: configuration.keys(model)  # type: ignore[misc]
     for package in interface.PACKAGES:
@@ -70,7 +71,11 @@ def files() -> dict[Path, Maker]:
         FOLDER / "dashboards" / f"{board.name}.json": lambda board=board: dashboards.document(board)  # type: ignore[misc]
         for board in dashboards.dashboards()
     }
-    return schemas | pages | boards
+    chart: dict[Path, Maker] = {
+        FOLDER / "chart" / configuration.schema_file("values"): lambda: configuration.schema("values"),
+        FOLDER / "chart" / "values.yaml": configuration.chart_values,
+    }
+    return schemas | pages | boards | chart
 
 
 def wanted() -> dict[Path, str]:

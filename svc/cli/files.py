@@ -14,6 +14,10 @@ from svc.data import FOLDER
 #: Kind of files, which is the name of their folder: what they are for, and how they are used from there.
 KINDS: Final[dict[str, tuple[str, str]]] = {
     "alerts": ("alert rules for Prometheus", "in prometheus.yml: rule_files: [{path}/alerts.yaml]"),
+    "chart": (
+        "the Helm chart svc-core, which installs the platform on a cluster of Kubernetes",
+        "helm install svc-core {path} --namespace svc-system --create-namespace --values VALUES.yaml",
+    ),
     "completion": (
         "completion for bash, zsh (_svc) and fish",
         "install -D -m 644 {path}/svc.bash /usr/local/share/bash-completion/completions/svc",
