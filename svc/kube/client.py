@@ -136,6 +136,10 @@ class Client:
             force_conflicts="true",
         )
 
+    async def delete(self, kind: Kind, name: str, namespace: str = "") -> None:
+        """Delete an object, and in the background what it owns; NotFound where there is none."""
+        await self._call(f"delete {kind}", kind, "delete", _path(kind, namespace, name))
+
     async def watch(
         self, kind: Kind, namespace: str, version: str, *, labels: str = "", fields: str = ""
     ) -> AsyncGenerator[Change, None]:

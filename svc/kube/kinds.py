@@ -35,6 +35,10 @@ class Kind:
 
 
 CONFIG_MAPS: Final = Kind("", "v1", "configmaps", "ConfigMap")
+CUSTOM_RESOURCES: Final = Kind(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
+)
+DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment")
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 PODS: Final = Kind("", "v1", "pods", "Pod")
 SECRETS: Final = Kind("", "v1", "secrets", "Secret")

@@ -28,7 +28,7 @@ class KubeClientTests(KubeCase):
         self.server = SERVER.get()
 
     def test_objects(self) -> None:
-        """Made, read, replaced, applied and listed; of two changes of one version the second is a conflict."""
+        """Made, read, replaced, applied, listed and deleted; of two changes of one version the second is a conflict."""
 
         async def objects(client: Client, namespace: str) -> None:
             made = await client.create(CONFIGMAPS, config_map(namespace, "a", text="1"))
@@ -45,6 +45,10 @@ class KubeClientTests(KubeCase):
             self.assertEqual(["a", "b"], [each["metadata"]["name"] for each in found])
             self.assertEqual({"ConfigMap"}, {each["kind"] for each in found})
             self.assertTrue(version.isdigit())
+            await client.delete(CONFIGMAPS, "a", namespace)
+            await self.refused("kubernetes_not_found", client.delete(CONFIGMAPS, "a", namespace))
+            found, _version = await client.list(CONFIGMAPS, namespace)
+            self.assertEqual(["b"], [each["metadata"]["name"] for each in found])
 
         self.play(self.server, objects)
 
