@@ -47,7 +47,10 @@ _ALWAYS = (
 _FILES = {
     "docs/*": ("tests.test_*", "tests.broker.test_documentation"),
     "svc/data/alerts/*": ("tests.integration.test_prometheus",),
-    "svc/data/chart/*": ("tests.chart.*", "tests.e2e*", "tests.test_docs", "tests.cli.*"),
+    "svc/data/chart/*": (
+        *("tests.chart.*", "tests.integration.test_manager_hooks", "tests.e2e*"),
+        *("tests.test_docs", "tests.cli.*"),
+    ),
     "svc/data/crds/*": ("tests.kube.*", "tests.integration.test_crds", "tests.cli.*"),
     "svc/data/*": ("tests.test_*", "tests.cli.*", "tests.telemetry.*"),
     "*.md": ("tests.test_*",),
@@ -84,6 +87,7 @@ _TOOLS = (
     ("tests.integration.test_tools", ("kubernetes", "containerd", "coredns", "helm")),
     ("tests.integration.test_spire*", ("spire",)),
     ("tests.integration.test_manager_spire*", ("spire",)),
+    ("tests.integration.test_manager_hooks", ("kubernetes", "helm")),
     ("tests.integration.test_images*", ("spire",)),
     ("tests.chart*", ("helm",)),
     ("tests.integration.test_crds*", ("kubernetes",)),

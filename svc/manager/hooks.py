@@ -1,0 +1,196 @@
+"""
+What the chart does around the objects of its release, each in a Job: ``python3 -m svc.manager.hooks``.
+
+``prepare`` runs before an installation and each upgrade, ``remove`` before the objects of the release are deleted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from svc import strictyaml
+from svc.data import FOLDER
+from svc.errors import SvcError
+from svc.kube.client import Client, Object, connect
+from svc.kube.election import LEASES
+from svc.kube.errors import Conflict, NotFound
+from svc.kube.kinds import CUSTOM_RESOURCES, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS, SECRETS, Kind
+from svc.naming import (
+    AUTHORITY,
+    AUTHORITY_KEYS_SECRET,
+    CSI_DRIVER,
+    MANAGER,
+    WEBHOOK_CONFIGURATION,
+    WEBHOOK_SECRET,
+)
+from svc.process.options import exit_with
+
+#: Owns the fields that are applied here.
+_OWNER: Final = "svc-hooks"
+#: The key of the Secret, which is the name of the file below ``keysFile`` of the authority.
+_KEYS: Final = "keys.json"
+_PAUSE: Final = 0.5
+_SHOWN: Final = 20
+#: Pods of these phases have ended: their volumes are unmounted.
+_ENDED: Final = ("Succeeded", "Failed")
+#: With private keys; they outlive the release unless everything is removed.
+_SECRETS: Final = (AUTHORITY_KEYS_SECRET, WEBHOOK_SECRET)
+
+
+class PlatformInUse(SvcError):
+    """{count} pod(s) have a volume of the platform and could not end without it: {names}"""
+
+    reason = "platform_in_use"
+    hint = (
+        "take the label svc.internal/injection off their namespaces and restart or delete them, then uninstall again; "
+        "helm uninstall --no-hooks does not ask, and the pods hang when they end"
+    )
+
+
+async def prepare(client: Client, namespace: str, keys: bytes) -> None:
+    """
+    Bring the custom resources to the version of this package, and keep keys of the authority.
+
+    Args:
+        namespace: of the release.
+        keys: the content of a new file of keys; not used where there is a Secret already.
+    """
+    for resource in custom_resources():
+        name = resource["metadata"]["name"]
+        await client.apply(CUSTOM_RESOURCES, resource, manager=_OWNER)
+        await _until(lambda name=name: _established(client, name))  # type: ignore[misc]
+        print(f"applied {CUSTOM_RESOURCES}/{name}")
+    secret = {
+        "apiVersion": SECRETS.api_version,
+        "kind": SECRETS.name,
+        "metadata": {
+            "name": AUTHORITY_KEYS_SECRET,
+            "namespace": namespace,
+            "labels": {"app.kubernetes.io/part-of": "svc-core"},
+        },
+        "data": {_KEYS: base64.b64encode(keys).decode()},
+    }
+    try:
+        await client.create(SECRETS, secret)
+        print(f"made {SECRETS}/{AUTHORITY_KEYS_SECRET}")
+    except Conflict:
+        print(f"{SECRETS}/{AUTHORITY_KEYS_SECRET} is there already")
+
+
+async def remove(client: Client, namespace: str, *, purge: bool) -> None:
+    """
+    End what uses the volumes of the platform, and remove what the release does not own.
+
+    Args:
+        namespace: of the release.
+        purge: whether custom resources and keys are removed too.
+
+    Raises:
+        PlatformInUse: pods of others have a volume of the platform; nothing was changed.
+    """
+    pods, _version = await client.list(PODS)
+    names = sorted(_name(pod) for pod in pods if _uses(pod) and pod["metadata"]["namespace"] != namespace)
+    if names:
+        more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+        raise PlatformInUse(count=len(names), names=", ".join(names[:_SHOWN]) + more)
+    # The manager would write the configuration again; and its pods and the authority's end while the driver is there.
+    for name in (MANAGER, AUTHORITY):
+        await _scale_down(client, name, namespace)
+    await _until(lambda: _unused(client, namespace))
+    await _delete(client, MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
+    await _delete(client, LEASES, MANAGER, namespace)
+    leftovers = [(CUSTOM_RESOURCES, each["metadata"]["name"], "") for each in custom_resources()]
+    leftovers += [(SECRETS, name, namespace) for name in _SECRETS]
+    for kind, name, place in leftovers:
+        if purge:
+            await _delete(client, kind, name, place)
+        else:
+            print(f"kept {kind}/{name}")
+    if not purge:
+        print("kept persistentvolumeclaims/data-spire-server-0")
+
+
+def custom_resources() -> Iterator[Any]:
+    """The custom resources of this package."""
+    for path in sorted((FOLDER / "crds").glob("*.yaml")):
+        yield strictyaml.loads(path.read_text())
+
+
+def _uses(pod: Object) -> bool:
+    """Whether a pod has a volume of the driver that has not been unmounted."""
+    drivers = [each.get("csi", {}).get("driver") for each in pod["spec"].get("volumes") or ()]
+    return CSI_DRIVER in drivers and pod.get("status", {}).get("phase") not in _ENDED
+
+
+def _name(pod: Object) -> str:
+    return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+async def _scale_down(client: Client, name: str, namespace: str) -> None:
+    with suppress(NotFound):
+        await client.get(DEPLOYMENTS, name, namespace)
+        body: Object = {"metadata": {"name": name, "namespace": namespace}, "spec": {"replicas": 0}}
+        await client.apply(DEPLOYMENTS, body, manager=_OWNER)
+
+
+async def _delete(client: Client, kind: Kind, name: str, namespace: str = "") -> None:
+    with suppress(NotFound):
+        await client.delete(kind, name, namespace)
+        print(f"removed {kind}/{name}")
+
+
+async def _established(client: Client, name: str) -> bool:
+    found = await client.get(CUSTOM_RESOURCES, name)
+    conditions = found.get("status", {}).get("conditions") or ()
+    return {"Established": "True"}.items() <= {each["type"]: each["status"] for each in conditions}.items()
+
+
+async def _unused(client: Client, namespace: str) -> bool:
+    pods, _version = await client.list(PODS, namespace)
+    return not any(_uses(pod) for pod in pods)
+
+
+async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
+    """Wait; the Job has a deadline."""
+    while not await holds():
+        await asyncio.sleep(_PAUSE)
+
+
+async def _run(options: argparse.Namespace) -> None:
+    async with aclosing(await connect()) as client:
+        if options.command == "prepare":
+            await prepare(client, options.namespace, options.keys.read_bytes())
+        else:
+            await remove(client, options.namespace, purge=options.purge)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="svc.manager.hooks", description=__doc__, allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", required=True)
+    before = commands.add_parser("prepare")
+    before.add_argument("--keys", type=Path, required=True, help="what svc-authority --write-keys has written")
+    after = commands.add_parser("remove")
+    after.add_argument("--purge", action="store_true", help="remove custom resources and keys too")
+    for command in (before, after):
+        command.add_argument("--namespace", required=True, help="of the release")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a hook; exits with 1 and the reason where it fails."""
+    options = _parser().parse_args(arguments)
+    try:
+        asyncio.run(_run(options))
+    except SvcError as error:
+        exit_with(error, sys.stderr)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

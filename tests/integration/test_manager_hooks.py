@@ -1,0 +1,211 @@
+"""The hooks of the chart on a real API server, with no more rights than the chart gives them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import ExitStack
+from typing import Any, Final
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.manager.hooks import custom_resources
+from tests.chart.rendering import Rendered
+from tests.peers.apiserver import ApiServer
+from tests.peers.folders import make_folder
+from tests.peers.waiting import TOP, Shared, eventually
+
+ACCOUNT: Final = "system:serviceaccount:svc-system:svc-hooks"
+CRD: Final = "customresourcedefinitions.apiextensions.k8s.io/svclicensestatuses.svc.internal"
+SECRETS: Final = ("svc-authority-keys", "svc-webhook-ca")
+VOLUME: Final = {"name": "workload-api", "csi": {"driver": "csi.svc.internal", "readOnly": True}}
+
+
+def _server(stack: ExitStack) -> ApiServer:
+    """A server with the rights of the chart for the account of the hooks."""
+    server = stack.enter_context(ApiServer())
+    server.kubectl("create", "namespace", "svc-system")
+    server.kubectl("create", "namespace", "shop")
+    roles = Rendered().of("ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    mine = [each for each in roles if each["metadata"]["name"] == "svc-hooks"]
+    server.kubectl("apply", "-f", "-", data=json.dumps({"apiVersion": "v1", "kind": "List", "items": mine}))
+    return server
+
+
+SERVER: Final = Shared(_server)
+
+
+class HooksTests(SynchronousTestCase):
+    """Each hook as a process of its own."""
+
+    def setUp(self) -> None:
+        """Take the server without what another test left."""
+        self.server = SERVER.get().start()
+        self.kubeconfig = self.server.credentials(ACCOUNT)
+        self.keys = make_folder("svc-keys-") / "keys.json"
+        self.keys.write_text('{"new": true}')
+        kubectl = self.server.kubectl
+        kubectl("delete", "crd", "--all", "--wait")
+        kubectl("delete", "mutatingwebhookconfigurations", "--all")
+        kubectl("delete", "secrets,leases,deployments", "--all", "-n", "svc-system")
+        for namespace in ("svc-system", "shop"):
+            kubectl("delete", "pods", "--all", "-n", namespace, "--grace-period=0", "--force")
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """Start a hook."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "svc.manager.hooks", *arguments],
+            cwd=TOP,
+            env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run_hook(self, *arguments: str, status: int = 0) -> str:
+        """Run a hook to its end; gives what it printed."""
+        process = self.start(*arguments)
+        stdout, stderr = process.communicate(timeout=120)
+        self.assertEqual(status, process.returncode, stderr)
+        return stdout + stderr
+
+    def prepare(self) -> str:
+        """Run the hook before an installation."""
+        return self.run_hook("prepare", "--keys", str(self.keys), "--namespace", "svc-system")
+
+    def remove(self, *arguments: str, status: int = 0) -> str:
+        """Run the hook before the removal."""
+        return self.run_hook("remove", *arguments, "--namespace", "svc-system", status=status)
+
+    def json(self, *arguments: str) -> Any:
+        """What ``kubectl get`` finds, parsed."""
+        return json.loads(self.server.kubectl("get", *arguments, "-o", "json"))
+
+    def names(self, kind: str, *arguments: str) -> list[str]:
+        """The objects of a kind."""
+        return [each["metadata"]["name"] for each in self.json(kind, *arguments)["items"]]
+
+    def apply(self, *documents: dict[str, Any]) -> None:
+        """Make objects."""
+        data = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents})
+        self.server.kubectl("apply", "-f", "-", data=data)
+
+    def pod(self, name: str, namespace: str, *, volume: bool = True) -> None:
+        """Make a pod."""
+        spec: dict[str, Any] = {"containers": [{"name": "a", "image": "a"}], "volumes": [VOLUME] if volume else []}
+        metadata = {"name": name, "namespace": namespace}
+        self.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def platform(self) -> None:
+        """Make what an installation and its manager have made."""
+        self.prepare()
+        kubectl = self.server.kubectl
+        kubectl("-n", "svc-system", "create", "secret", "generic", "svc-webhook-ca")
+        for name in ("svc-manager", "svc-authority"):
+            kubectl("-n", "svc-system", "create", "deployment", name, "--image=a", "--replicas=2")
+        metadata: dict[str, Any] = {"name": "svc-manager", "namespace": "svc-system"}
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        api = "admissionregistration.k8s.io/v1"
+        webhook = {"apiVersion": api, "kind": "MutatingWebhookConfiguration", "metadata": {"name": "svc-injection"}}
+        self.apply(lease, webhook)
+
+    def replicas(self) -> list[int]:
+        """How many there should be of each Deployment."""
+        return [each["spec"]["replicas"] for each in self.json("-n", "svc-system", "deployments")["items"]]
+
+    def test_rights(self) -> None:
+        """The rights name the custom resources that there are."""
+        names = [each["metadata"]["name"] for each in custom_resources()]
+        rules = Rendered().one("ClusterRole", "svc-hooks")["rules"]
+        [found] = [
+            each["resourceNames"]
+            for each in rules
+            if each["apiGroups"] == ["apiextensions.k8s.io"]
+            if "resourceNames" in each
+        ]
+        self.assertEqual(names, found)
+
+    def test_prepared(self) -> None:
+        """The custom resources are served when the hook ends, and the keys are a Secret."""
+        said = self.prepare()
+        self.assertEqual(f"applied {CRD}\nmade secrets/svc-authority-keys\n", said)
+        self.assertEqual([], self.names("svclicensestatuses"))
+        secret = self.json("-n", "svc-system", "secret", "svc-authority-keys")
+        self.assertEqual({"keys.json": "eyJuZXciOiB0cnVlfQ=="}, secret["data"])
+
+    def test_prepared_again(self) -> None:
+        """A changed custom resource is put right; keys that are there stay."""
+        self.prepare()
+        self.server.kubectl("label", CRD, "app=x")
+        change = json.dumps([{"op": "replace", "path": "/spec/names/shortNames", "value": ["other"]}])
+        self.server.kubectl("patch", CRD, "--type=json", "-p", change)
+        self.keys.write_text("other")
+        self.assertIn("secrets/svc-authority-keys is there already", self.prepare())
+        found = self.json(CRD)
+        [wanted] = custom_resources()
+        self.assertEqual(wanted["spec"]["names"].get("shortNames"), found["spec"]["names"].get("shortNames"))
+        secret = self.json("-n", "svc-system", "secret", "svc-authority-keys")
+        self.assertEqual({"keys.json": "eyJuZXciOiB0cnVlfQ=="}, secret["data"])
+
+    def test_refused(self) -> None:
+        """While pods of others have the volume nothing is changed; twenty of them are named."""
+        self.platform()
+        for number in range(20):
+            self.pod(f"web-{number:02}", "shop")
+        self.pod("without", "shop", volume=False)
+        said = self.remove(status=1)
+        names = ", ".join(f"shop/web-{number:02}" for number in range(20))
+        self.assertIn(f"svc: 20 pod(s) have a volume of the platform and could not end without it: {names}\n", said)
+        self.pod("web-20", "shop")
+        self.assertIn(
+            f"21 pod(s) have a volume of the platform and could not end without it: {names} and 1 more\n",
+            self.remove(status=1),
+        )
+        self.assertEqual([2, 2], self.replicas())
+        self.assertEqual(["svc-injection"], self.names("mutatingwebhookconfigurations"))
+
+    def test_kept(self) -> None:
+        """What the manager has made is removed; keys and custom resources stay, and are named."""
+        self.platform()
+        said = self.remove()
+        self.assertEqual([0, 0], self.replicas())
+        self.assertEqual([], self.names("mutatingwebhookconfigurations"))
+        self.assertEqual([], self.names("leases", "-n", "svc-system"))
+        self.assertEqual(sorted(SECRETS), sorted(self.names("secrets", "-n", "svc-system")))
+        self.assertIn(f"kept {CRD}\n", said)
+        for name in SECRETS:
+            self.assertIn(f"kept secrets/{name}\n", said)
+        self.assertIn("kept persistentvolumeclaims/data-spire-server-0\n", said)
+
+    def test_purged(self) -> None:
+        """With purge, keys and custom resources go too; twice is no error."""
+        self.platform()
+        said = self.remove("--purge")
+        self.assertNotIn("kept", said)
+        self.assertEqual([], self.names("secrets", "-n", "svc-system"))
+        eventually(lambda: not self.names("crd"), what="the end of the custom resources")
+        self.assertEqual("", self.remove("--purge"))
+
+    def test_own_pods_end_first(self) -> None:
+        """The configuration is removed when no pod of the platform has the volume any more."""
+        self.platform()
+        self.pod("svc-manager-1", "svc-system")
+        process = self.start("remove", "--namespace", "svc-system")
+        eventually(lambda: self.replicas() == [0, 0], what="the end of the Deployments")
+        with self.assertRaises(subprocess.TimeoutExpired):
+            process.communicate(timeout=2)
+        self.assertEqual(["svc-injection"], self.names("mutatingwebhookconfigurations"))
+        self.server.kubectl("delete", "pod", "svc-manager-1", "-n", "svc-system", "--grace-period=0", "--force")
+        _stdout, stderr = process.communicate(timeout=60)
+        self.assertEqual((0, ""), (process.returncode, stderr))
+
+    def test_ended_pods(self) -> None:
+        """A pod of a Job that has ended has no volume any more."""
+        self.platform()
+        self.pod("job-1", "shop")
+        status = json.dumps({"status": {"phase": "Succeeded"}})
+        self.server.kubectl("patch", "pod", "job-1", "-n", "shop", "--subresource=status", "-p", status)
+        self.remove()
+        self.assertEqual([0, 0], self.replicas())
