@@ -52,7 +52,7 @@ class ObjectTests(SynchronousTestCase):
 
     def test_selectors(self) -> None:
         """Services, budgets and workloads select the pods of exactly one workload, and Services ports of it."""
-        pods = {name: self.chart.pod(name) for name in self.chart.workloads if name not in ("svc-prepare",)}
+        pods = {name: self.chart.pod(name) for name in self.chart.workloads}
         for each in self.chart.of("Service", "PodDisruptionBudget", "Deployment", "DaemonSet", "StatefulSet"):
             selector = each["spec"]["selector"]
             labels = selector.get("matchLabels", selector)
@@ -77,7 +77,7 @@ class ObjectTests(SynchronousTestCase):
 
     def test_reasons(self) -> None:
         """Each rule of a role has its reason above it."""
-        for name in ("svc-manager-rbac", "spire-server", "spire-agent"):
+        for name in ("svc-manager-rbac", "spire-server", "spire-agent", "hooks"):
             text = (CHART / "templates" / f"{name}.yaml").read_text()
             for rules in re.findall(r"^rules:\n(.*?)^(?:---|\S)", text, re.MULTILINE | re.DOTALL):
                 self.assertRegex(rules, r"\A  #", name)
@@ -347,8 +347,29 @@ class MetricsTests(SynchronousTestCase):
         for service in selected:
             self.assertEqual([endpoint["port"]], [each["name"] for each in service["spec"]["ports"]])
         [pods] = chart.of("PodMonitor")
+        self.assertEqual("15s", pods["spec"]["podMetricsEndpoints"][0]["interval"])
         self.assertEqual({LABEL_INJECTED: "true"}, pods["spec"]["selector"]["matchLabels"])
         self.assertEqual([METRICS_PORT], [each["port"] for each in pods["spec"]["podMetricsEndpoints"]])
+
+    def test_secure_monitor(self) -> None:
+        """A manager with HTTPS has a monitor of its own, which alone sends a token; every Service has one monitor."""
+        chart = Rendered({"monitoring": {"enabled": True}, "manager": {"metricsSecure": True}})
+        found = {}
+        for monitor in chart.of("ServiceMonitor"):
+            [endpoint] = monitor["spec"]["endpoints"]
+            for service in chart.of("Service"):
+                if selects(monitor["spec"]["selector"], service["metadata"]["labels"]):
+                    name = service["metadata"]["name"]
+                    self.assertNotIn(name, found)
+                    found[name] = (endpoint.get("scheme"), "bearerTokenFile" in endpoint)
+        plain = {f"{name}-metrics": (None, False) for name in ("spire-server", "spire-agent", "svc-agent")}
+        self.assertEqual({**plain, "svc-manager-metrics": ("https", True)}, found)
+
+
+def selects(selector: Document, labels: Document) -> bool:
+    """Whether a selector with expressions of the kind NotIn selects an object."""
+    refused = [each for each in selector.get("matchExpressions", ()) if labels.get(each["key"]) in each["values"]]
+    return not refused and selector["matchLabels"].items() <= labels.items()
 
 
 def named(container: Document, name: str) -> list[Document]:
