@@ -1,0 +1,298 @@
+"""
+The chart on a real cluster: installed, used, upgraded, removed with and without ``purge``.
+
+One cluster for all tests, in the order of their names.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import urllib.request
+from contextlib import ExitStack
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc import strictyaml
+from svc.data import FOLDER
+from tests.e2e.platform import Platform
+from tests.peers.kubernetes import folder_of
+from tests.peers.waiting import Shared, eventually
+
+CHART = FOLDER / "chart"
+WEB = "spiffe://example.org/ns/shop/sa/web"
+VALUES = {"trustDomain": "example.org", "images": {"registry": "svc.internal", "pullPolicy": "Never"}}
+KEPT = {
+    "customresourcedefinitions.apiextensions.k8s.io/svclicensestatuses.svc.internal",
+    "persistentvolumeclaims/data-spire-server-0",
+    "secrets/svc-authority-keys",
+    "secrets/svc-webhook-ca",
+}
+#: An ordinary application and a client, in a namespace that is enabled and of the profile restricted.
+SHOP = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, labels: {svc.internal/injection: enabled, pod-security.kubernetes.io/enforce: restricted}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: web, namespace: shop}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: client, namespace: shop}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: svc-policies, namespace: shop}
+data:
+  web.yaml: |
+    apiVersion: svc.internal/v1alpha1
+    kind: SvcClusterPolicy
+    metadata: {name: web}
+    spec: {authorization: {rules: [{from: [{serviceAccounts: [client]}]}]}}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: shop}
+spec: {selector: {app: web}, ports: [{port: 8443}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}, annotations: {svc.internal/ports: "8443:8080/http"}}
+    spec:
+      serviceAccountName: web
+      terminationGracePeriodSeconds: 10
+      securityContext:
+        {runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+      containers:
+        - name: web
+          image: svc.internal/svc:0.1.0
+          workingDir: /etc
+          command: [python3, -m, http.server, --bind, 127.0.0.1, "8080"]
+          securityContext:
+            {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: client, namespace: shop, annotations: {svc.internal/inject: "false"}}
+spec:
+  serviceAccountName: client
+  terminationGracePeriodSeconds: 1
+  securityContext: {runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+  containers:
+    - name: client
+      image: svc.internal/svc:0.1.0
+      command: [sleep, infinity]
+      securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+      volumeMounts: [{name: workload-api, mountPath: /spiffe-workload-api, readOnly: true}]
+  volumes: [{name: workload-api, csi: {driver: csi.svc.internal, readOnly: true}}]
+"""
+
+
+class Story:
+    """A cluster, what there was on it, and Helm."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.platform = Platform(stack, "chart")
+        self.platform.kubectl("create", "namespace", "svc-system")
+        # The chart makes its own.
+        self.platform.kubectl("delete", "customresourcedefinitions", "--all", "--wait")
+        self.before = self.objects()
+        self.keys_before: dict[str, str] = {}
+        self.installed = self.install()
+        self.platform.kubectl("apply", "-f", "-", data=SHOP)
+        self.platform.kubectl("-n", "shop", "rollout", "status", "deployment/web", "--timeout=120s")
+        self.platform.kubectl("-n", "shop", "wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
+
+    def helm(self, *arguments: str, values: dict[str, Any] | None = None, fails: bool = False) -> str:
+        """Run Helm in the namespace of the release, with further values; gives what it printed."""
+        given = [] if values is None else ["--values", "-"]
+        command = [str(folder_of("helm") / "helm"), *arguments, "--namespace", "svc-system", *given]
+        command += ["--kubeconfig", str(self.platform.cluster.kubeconfig), "--timeout", "150s"]
+        ran = subprocess.run(
+            command,
+            input=json.dumps({**VALUES, **(values or {})}),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        output = ran.stdout + ran.stderr
+        if (ran.returncode != 0) != fails:
+            raise AssertionError(f"{' '.join(command)}: {output}\n{self.state()}")
+        return output
+
+    def install(self, **values: Any) -> str:
+        """Install it, and wait until it is ready."""
+        return self.helm("install", "svc-core", str(CHART), "--wait", values=values)
+
+    def objects(self) -> set[str]:
+        """All objects of all kinds, by kind, namespace and name; without events and the Leases of nodes."""
+        listed = self.platform.kubectl("api-resources", "--verbs=list", "-o", "name").split()
+        kinds = sorted(set(listed) - {"events", "events.events.k8s.io"})
+        found = self.platform.kubectl(
+            *("get", ",".join(kinds), "-A", "--ignore-not-found", "-o"),
+            "jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{'\\n'}{end}",
+        )
+        return {each for each in found.splitlines() if not each.startswith("Lease/kube-node-lease/")}
+
+    def ready(self) -> bool:
+        """Whether each pod of the platform is; those of hooks that have failed stay for a look at their logs."""
+        pods = self.platform.json("-n", "svc-system", "pods", "-l", "!job-name")["items"]
+        states = [each["ready"] for pod in pods for each in pod["status"].get("containerStatuses", ())]
+        return len(pods) == 6 and all(states)
+
+    def keys(self) -> dict[str, str]:
+        """The private keys of issuer and webhook."""
+        names = ("svc-authority-keys", "svc-webhook-ca")
+        return {name: str(self.platform.json("-n", "svc-system", "secret", name)["data"]) for name in names}
+
+    def state(self) -> str:
+        """What an engineer would look at."""
+        pods = self.platform.kubectl("get", "pods", "-A", "-o", "wide")
+        return pods + self.platform.kubectl("get", "events", "-A", "--sort-by=.lastTimestamp")[-3000:]
+
+
+STORY = Shared(Story)
+
+
+class ChartTests(SynchronousTestCase):
+    """From an empty cluster to an empty cluster."""
+
+    def setUp(self) -> None:
+        """Install it once."""
+        self.story: Story = STORY.get()
+        self.kubectl = self.story.platform.kubectl
+
+    def test_1_installed(self) -> None:
+        """All pods are ready; the hook said what it made, and account and rights of the hook are gone."""
+        self.assertTrue(self.story.ready(), self.story.state())
+        self.assertIn("made secrets/svc-authority-keys", self.story.installed)
+        ended = ("/svc-hooks", "/svc-prepare")
+        self.assertEqual([], [each for each in self.story.objects() if each.endswith(ended)])
+
+    def test_1_restricted(self) -> None:
+        """If the namespace were of the profile restricted, the pods of the two DaemonSets alone would violate it."""
+        label = (
+            "label",
+            "namespace",
+            "svc-system",
+            "pod-security.kubernetes.io/enforce=restricted",
+            "--dry-run=server",
+        )
+        command = self.story.platform.cluster.kubectl_command(*label)
+        warned = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        found = set(re.findall(r"^Warning: ([\w-]+)-\w+(?: \(.*\))?: ", warned, re.MULTILINE))
+        self.assertEqual({"spire-agent", "svc-agent"}, found, warned)
+
+    def test_2_verified(self) -> None:
+        """An ordinary Deployment got the proxy; a client verifies statement and receipt of a request to it."""
+        [pod] = self.story.platform.json("-n", "shop", "pods", "-l", "app=web")["items"]
+        self.assertEqual("true", pod["metadata"]["labels"]["svc.internal/proxy-injected"])
+        command = ("svc", "curl", "-n", "signRequest", "--print-receipt", "--expect-id", WEB, "https://web.shop:8443/")
+        said = self.kubectl("-n", "shop", "exec", "client", "--", "sh", "-c", f"{' '.join(command)} 2>&1")
+        self.assertIn("hostname", said)
+        self.assertIn("Signatures: ES256 valid, ML-DSA-65 valid", said)
+
+    def test_3_metrics(self) -> None:
+        """Each endpoint that the labels of Services and pods lead to answers with metrics of its part."""
+        found = {}
+        for part in ("spire-server", "spire-agent", "svc-manager", "svc-agent"):
+            [service] = [
+                each
+                for each in self.story.platform.json(
+                    "-n", "svc-system", "services", "-l", "svc.internal/prometheus-scrape=true"
+                )["items"]
+                if each["spec"]["selector"]["app"] == part
+            ]
+            [port] = [each["port"] for each in service["spec"]["ports"] if each["name"] == "prometheus"]
+            found[part] = self.metrics(self.address("svc-system", f"app={part}"), port)
+        proxy = self.address("shop", "svc.internal/proxy-injected=true")
+        self.assertIn("svc_proxy_connections_total", self.metrics(proxy, 9092))
+        self.assertIn("svc_manager_webhook_requests_total", found["svc-manager"])
+        self.assertIn("svc_agent_workload_api_connected 1.0", found["svc-agent"])
+        for part in ("server", "agent"):
+            self.assertIn(f"spire_{part}", found[f"spire-{part}"])
+
+    def address(self, namespace: str, label: str) -> str:
+        """The address of a pod."""
+        return str(self.story.platform.json("-n", namespace, "pods", "-l", label)["items"][0]["status"]["podIP"])
+
+    def metrics(self, address: str, port: int) -> str:
+        """What is exposed there."""
+        with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=30) as answer:
+            return str(answer.read(), "utf-8")
+
+    def test_4_upgraded(self) -> None:
+        """An upgrade takes other values over, and keeps the keys."""
+        keys = self.story.keys()
+        values = {"manager": {"replicas": 1}, "proxy": {"notarization": "workload"}}
+        said = self.story.helm("upgrade", "svc-core", str(CHART), "--wait", values=values)
+        self.assertIn("secrets/svc-authority-keys is there already", said)
+        self.assertEqual(keys, self.story.keys())
+        data = self.story.platform.json("-n", "svc-system", "configmap", "svc-manager-config")["data"]["cluster.yaml"]
+        settings = strictyaml.loads(data)
+        assert isinstance(settings, dict)
+        self.assertEqual("workload", settings["injection"]["notarization"])
+        self.assertEqual(
+            1, self.story.platform.json("-n", "svc-system", "deployment", "svc-manager")["spec"]["replicas"]
+        )
+        self.story.helm("upgrade", "svc-core", str(CHART), "--wait", values={})
+
+    def test_5_refused(self) -> None:
+        """While pods have a volume of the platform it stays as it is, and they are named."""
+        said = self.story.helm("uninstall", "svc-core", "--wait", fails=True)
+        [web] = self.kubectl("-n", "shop", "get", "pods", "-l", "app=web", "-o", "name").split()
+        self.assertIn("2 pod(s) have a volume of the platform", said)
+        self.assertIn(f"shop/client, shop/{web.removeprefix('pod/')}", said)
+        self.assertIn("svc.internal/injection", said)
+        self.assertTrue(self.story.ready(), self.story.state())
+        self.test_2_verified()
+
+    def test_6_kept(self) -> None:
+        """Without purge the keys, the volume and the custom resources stay, and are named; all else is gone."""
+        self.kubectl("delete", "namespace", "shop", "--wait")
+        self.story.keys_before = self.story.keys()
+        said = self.story.helm("uninstall", "svc-core", "--wait")
+        self.assertEqual(KEPT, set(re.findall(r"^kept (\S+)$", said, re.MULTILINE)))
+        left = {
+            "APIService//v1alpha1.svc.internal",
+            "CustomResourceDefinition//svclicensestatuses.svc.internal",
+            "PersistentVolumeClaim/svc-system/data-spire-server-0",
+            "Secret/svc-system/svc-authority-keys",
+            "Secret/svc-system/svc-webhook-ca",
+            "SvcLicenseStatus//license",
+        }
+        self.until_left(left)
+
+    def test_7_purged(self) -> None:
+        """Another installation goes on with the same keys; with purge its removal leaves nothing, nor on the node."""
+        self.story.install(purge=True)
+        self.assertEqual(self.story.keys_before, self.story.keys())
+        self.story.helm("uninstall", "svc-core", "--wait")
+        self.until_left(set())
+        mounts = self.story.platform.cluster.node_exec("cat", "/proc/mounts")
+        self.assertNotIn("kubernetes.io~csi", mounts)
+        registry = self.story.platform.cluster.node_exec("ls", "/var/lib/kubelet/plugins_registry")
+        self.assertEqual("", registry.strip())
+
+    def until_left(self, wanted: set[str]) -> None:
+        """Wait until nothing but this is there that was not there before."""
+        found: set[str] = set()
+
+        def reached() -> bool:
+            nonlocal found
+            found = self.story.objects() - self.story.before
+            return found == wanted
+
+        try:
+            eventually(reached, what="the removal")
+        except Exception as error:
+            raise AssertionError(f"left: {sorted(found - wanted)}, missing: {sorted(wanted - found)}") from error
+        self.assertEqual(set(), self.story.before - self.story.objects())
