@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
-from pathlib import Path
 from typing import Any, Final
 
 from svc import strictyaml
@@ -20,7 +18,7 @@ from svc.data import FOLDER
 from svc.errors import SvcError
 from svc.kube.client import Client, Object, connect
 from svc.kube.election import LEASES
-from svc.kube.errors import Conflict, NotFound
+from svc.kube.errors import NotFound
 from svc.kube.kinds import CUSTOM_RESOURCES, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS, SECRETS, Kind
 from svc.naming import (
     AUTHORITY,
@@ -34,8 +32,6 @@ from svc.process.options import exit_with
 
 #: Owns the fields that are applied here.
 _OWNER: Final = "svc-hooks"
-#: The key of the Secret, which is the name of the file below ``keysFile`` of the authority.
-_KEYS: Final = "keys.json"
 _PAUSE: Final = 0.5
 _SHOWN: Final = 20
 #: Pods of these phases have ended: their volumes are unmounted.
@@ -54,34 +50,13 @@ class PlatformInUse(SvcError):
     )
 
 
-async def prepare(client: Client, namespace: str, keys: bytes) -> None:
-    """
-    Bring the custom resources to the version of this package, and keep keys of the authority.
-
-    Args:
-        namespace: of the release.
-        keys: the content of a new file of keys; not used where there is a Secret already.
-    """
+async def prepare(client: Client) -> None:
+    """Bring the custom resources to the version of this package."""
     for resource in custom_resources():
         name = resource["metadata"]["name"]
         await client.apply(CUSTOM_RESOURCES, resource, manager=_OWNER)
         await _until(lambda name=name: _established(client, name))  # type: ignore[misc]
         print(f"applied {CUSTOM_RESOURCES}/{name}")
-    secret = {
-        "apiVersion": SECRETS.api_version,
-        "kind": SECRETS.name,
-        "metadata": {
-            "name": AUTHORITY_KEYS_SECRET,
-            "namespace": namespace,
-            "labels": {"app.kubernetes.io/part-of": "svc-core"},
-        },
-        "data": {_KEYS: base64.b64encode(keys).decode()},
-    }
-    try:
-        await client.create(SECRETS, secret)
-        print(f"made {SECRETS}/{AUTHORITY_KEYS_SECRET}")
-    except Conflict:
-        print(f"{SECRETS}/{AUTHORITY_KEYS_SECRET} is there already")
 
 
 async def remove(client: Client, namespace: str, *, purge: bool) -> None:
@@ -166,7 +141,7 @@ async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
 async def _run(options: argparse.Namespace) -> None:
     async with aclosing(await connect()) as client:
         if options.command == "prepare":
-            await prepare(client, options.namespace, options.keys.read_bytes())
+            await prepare(client)
         else:
             await remove(client, options.namespace, purge=options.purge)
 
@@ -174,12 +149,10 @@ async def _run(options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="svc.manager.hooks", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
-    before = commands.add_parser("prepare")
-    before.add_argument("--keys", type=Path, required=True, help="what svc-authority --write-keys has written")
+    commands.add_parser("prepare")
     after = commands.add_parser("remove")
     after.add_argument("--purge", action="store_true", help="remove custom resources and keys too")
-    for command in (before, after):
-        command.add_argument("--namespace", required=True, help="of the release")
+    after.add_argument("--namespace", required=True, help="of the release")
     return parser
 
 

@@ -14,7 +14,6 @@ from svc.manager.config import ClusterSettings, ManagerSettings
 from svc.manager.tap import Options as ManagerOptions
 from svc.naming import (
     AUTHORITY,
-    AUTHORITY_KEYS_SECRET,
     CSI_DRIVER,
     DOMAIN,
     LABEL_INJECTED,
@@ -102,7 +101,7 @@ class ObjectTests(SynchronousTestCase):
             self.assertEqual({"type": "RuntimeDefault"}, spec["securityContext"]["seccompProfile"])
             for unwanted in ("hostPID", "hostNetwork", "hostIPC"):
                 self.assertNotIn(unwanted, spec)
-            self.assertFalse([each for each in spec["volumes"] if "hostPath" in each])
+            self.assertFalse([each for each in spec.get("volumes", ()) if "hostPath" in each])
             for container in (*spec["containers"], *spec.get("initContainers", ())):
                 context = container["securityContext"]
                 self.assertEqual({"drop": ["ALL"]}, context["capabilities"])
@@ -202,7 +201,8 @@ class ConfigurationTests(SynchronousTestCase):
         port = manager.webhook.listen.port
         self.assertIn({"name": "webhook", "containerPort": port}, chart.container(MANAGER)["ports"])
         secrets = {each["secret"]["secretName"] for each in chart.pod(AUTHORITY)["spec"]["volumes"] if "secret" in each}
-        self.assertEqual({AUTHORITY_KEYS_SECRET}, secrets)
+        assert found.issuer is not None
+        self.assertEqual({found.issuer.secret}, secrets)
         self.assertEqual(CSI_DRIVER, chart.of("CSIDriver")[0]["metadata"]["name"])
 
     def test_values(self) -> None:
@@ -224,7 +224,9 @@ class ConfigurationTests(SynchronousTestCase):
         self.assertEqual("signRequest", injection.notarization)
         self.assertIsNone(injection.metricsAddr)
         self.assertEqual({"cpu": "1", "memory": "256Mi"}, injection.limits.amounts())
-        self.assertEqual(90 * 86400, authority.pqIssuer.rootTtl)
+        issuer = cluster(chart).issuer
+        assert issuer is not None
+        self.assertEqual([90 * 86400] * 2, [authority.pqIssuer.rootTtl, issuer.rootTtl])
         self.assertEqual("Ignore", manager.webhook.failurePolicy)
         self.assertEqual("/var/snap/kubelet/pods", agent.csi.pods)
         mounts = {each["mountPath"] for each in chart.container("svc-agent")["volumeMounts"]}
@@ -354,7 +356,7 @@ class MetricsTests(SynchronousTestCase):
     def test_secure_monitor(self) -> None:
         """A manager with HTTPS has a monitor of its own, which alone sends a token; every Service has one monitor."""
         chart = Rendered({"monitoring": {"enabled": True}, "manager": {"metricsSecure": True}})
-        found = {}
+        found: dict[str, tuple[str | None, bool]] = {}
         for monitor in chart.of("ServiceMonitor"):
             [endpoint] = monitor["spec"]["endpoints"]
             for service in chart.of("Service"):

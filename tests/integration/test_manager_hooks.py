@@ -14,7 +14,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.manager.hooks import custom_resources
 from tests.chart.rendering import Rendered
 from tests.peers.apiserver import ApiServer
-from tests.peers.folders import make_folder
 from tests.peers.waiting import TOP, Shared, eventually
 
 ACCOUNT: Final = "system:serviceaccount:svc-system:svc-hooks"
@@ -44,8 +43,6 @@ class HooksTests(SynchronousTestCase):
         """Take the server without what another test left."""
         self.server = SERVER.get().start()
         self.kubeconfig = self.server.credentials(ACCOUNT)
-        self.keys = make_folder("svc-keys-") / "keys.json"
-        self.keys.write_text('{"new": true}')
         kubectl = self.server.kubectl
         kubectl("delete", "crd", "--all", "--wait")
         kubectl("delete", "mutatingwebhookconfigurations", "--all")
@@ -70,10 +67,6 @@ class HooksTests(SynchronousTestCase):
         stdout, stderr = process.communicate(timeout=120)
         self.assertEqual(status, process.returncode, stderr)
         return stdout + stderr
-
-    def prepare(self) -> str:
-        """Run the hook before an installation."""
-        return self.run_hook("prepare", "--keys", str(self.keys), "--namespace", "svc-system")
 
     def remove(self, *arguments: str, status: int = 0) -> str:
         """Run the hook before the removal."""
@@ -100,9 +93,10 @@ class HooksTests(SynchronousTestCase):
 
     def platform(self) -> None:
         """Make what an installation and its manager have made."""
-        self.prepare()
+        self.run_hook("prepare")
         kubectl = self.server.kubectl
-        kubectl("-n", "svc-system", "create", "secret", "generic", "svc-webhook-ca")
+        for name in SECRETS:
+            kubectl("-n", "svc-system", "create", "secret", "generic", name)
         for name in ("svc-manager", "svc-authority"):
             kubectl("-n", "svc-system", "create", "deployment", name, "--image=a", "--replicas=2")
         metadata: dict[str, Any] = {"name": "svc-manager", "namespace": "svc-system"}
@@ -128,26 +122,18 @@ class HooksTests(SynchronousTestCase):
         self.assertEqual(names, found)
 
     def test_prepared(self) -> None:
-        """The custom resources are served when the hook ends, and the keys are a Secret."""
-        said = self.prepare()
-        self.assertEqual(f"applied {CRD}\nmade secrets/svc-authority-keys\n", said)
+        """The custom resources are served when the hook ends."""
+        self.assertEqual(f"applied {CRD}\n", self.run_hook("prepare"))
         self.assertEqual([], self.names("svclicensestatuses"))
-        secret = self.json("-n", "svc-system", "secret", "svc-authority-keys")
-        self.assertEqual({"keys.json": "eyJuZXciOiB0cnVlfQ=="}, secret["data"])
 
     def test_prepared_again(self) -> None:
-        """A changed custom resource is put right; keys that are there stay."""
-        self.prepare()
-        self.server.kubectl("label", CRD, "app=x")
+        """A changed custom resource is put right."""
+        self.run_hook("prepare")
         change = json.dumps([{"op": "replace", "path": "/spec/names/shortNames", "value": ["other"]}])
         self.server.kubectl("patch", CRD, "--type=json", "-p", change)
-        self.keys.write_text("other")
-        self.assertIn("secrets/svc-authority-keys is there already", self.prepare())
-        found = self.json(CRD)
+        self.run_hook("prepare")
         [wanted] = custom_resources()
-        self.assertEqual(wanted["spec"]["names"].get("shortNames"), found["spec"]["names"].get("shortNames"))
-        secret = self.json("-n", "svc-system", "secret", "svc-authority-keys")
-        self.assertEqual({"keys.json": "eyJuZXciOiB0cnVlfQ=="}, secret["data"])
+        self.assertEqual(wanted["spec"]["names"]["shortNames"], self.json(CRD)["spec"]["names"]["shortNames"])
 
     def test_refused(self) -> None:
         """While pods of others have the volume nothing is changed; twenty of them are named."""
