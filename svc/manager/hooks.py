@@ -19,10 +19,11 @@ from svc.errors import SvcError
 from svc.kube.client import Client, Object, connect
 from svc.kube.election import LEASES
 from svc.kube.errors import NotFound
-from svc.kube.kinds import CUSTOM_RESOURCES, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS, SECRETS, Kind
+from svc.kube.kinds import CUSTOM_RESOURCES, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS, SECRETS, VALIDATING_WEBHOOKS, Kind
 from svc.naming import (
     AUTHORITY,
     AUTHORITY_KEYS_SECRET,
+    CONNECTIONS_CONFIGURATION,
     CSI_DRIVER,
     MANAGER,
     WEBHOOK_CONFIGURATION,
@@ -80,6 +81,7 @@ async def remove(client: Client, namespace: str, *, purge: bool) -> None:
         await _scale_down(client, name, namespace)
     await _until(lambda: _unused(client, namespace))
     await _delete(client, MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
+    await _delete(client, VALIDATING_WEBHOOKS, CONNECTIONS_CONFIGURATION)
     await _delete(client, LEASES, MANAGER, namespace)
     leftovers = [(CUSTOM_RESOURCES, each["metadata"]["name"], "") for each in custom_resources()]
     leftovers += [(SECRETS, name, namespace) for name in _SECRETS]

@@ -103,7 +103,8 @@ class HooksTests(SynchronousTestCase):
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
         api = "admissionregistration.k8s.io/v1"
         webhook = {"apiVersion": api, "kind": "MutatingWebhookConfiguration", "metadata": {"name": "svc-injection"}}
-        self.apply(lease, webhook)
+        connections = {**webhook, "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "svc-compartments"}}
+        self.apply(lease, webhook, connections)
 
     def replicas(self) -> list[int]:
         """How many there should be of each Deployment."""
@@ -157,7 +158,7 @@ class HooksTests(SynchronousTestCase):
         self.platform()
         said = self.remove()
         self.assertEqual([0, 0], self.replicas())
-        self.assertEqual([], self.names("mutatingwebhookconfigurations"))
+        self.assertEqual([], self.names("mutatingwebhookconfigurations,validatingwebhookconfigurations"))
         self.assertEqual([], self.names("leases", "-n", "svc-system"))
         self.assertEqual(sorted(SECRETS), sorted(self.names("secrets", "-n", "svc-system")))
         self.assertIn(f"kept {CRD}\n", said)
