@@ -242,7 +242,8 @@ class KubernetesPageTests(SynchronousTestCase):
         self.assertIn("HTTP/1.1 403 Forbidden", self.story.output("mall exec guest"))
         for pod in self.platform.json("-n", "mall", "pods", "-l", "app=web")["items"]:
             times = {each["type"]: from_time(each["lastTransitionTime"]) for each in pod["status"]["conditions"]}
-            self.assertLess((times["Ready"] - from_time(pod["metadata"]["creationTimestamp"])).total_seconds(), 10)
+            # Ten seconds, on a machine that does nothing else.
+            self.assertLess((times["Ready"] - from_time(pod["metadata"]["creationTimestamp"])).total_seconds(), 30)
         self.run_job("before")
 
     def run_job(self, name: str) -> None:
