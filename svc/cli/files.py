@@ -13,6 +13,10 @@ from svc.data import FOLDER
 
 #: Kind of files, which is the name of their folder: what they are for, and how they are used from there.
 KINDS: Final[dict[str, tuple[str, str]]] = {
+    "admission": (
+        "a policy of Kubernetes that keeps objects in their compartment",
+        "kubectl apply --server-side -f {path}",
+    ),
     "alerts": ("alert rules for Prometheus", "in prometheus.yml: rule_files: [{path}/alerts.yaml]"),
     "chart": (
         "the Helm chart svc-core, which installs the platform on a cluster of Kubernetes",
