@@ -74,7 +74,7 @@ class Invocation:
     stdin: BinaryIO | None = None
     run_exchange: Callable[..., Any] | None = None
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    execute: Callable[[str, list[str], dict[str, str]], NoReturn] | None = None
+    execute: Callable[[str, list[str], dict[str, str], bool], NoReturn] | None = None
     refused: BaseException | None = None
 
 

@@ -175,6 +175,11 @@ def known_flags(verb: str) -> tuple[frozenset[str], frozenset[str], dict[str, st
     return _table(_CONNECTION + _COMMON + _FLAGS[verb])
 
 
+def all_flags() -> tuple[frozenset[str], frozenset[str]]:
+    """The names of the flags of all commands whose flags are known, and those that a value follows in one of them."""
+    return _table(" ".join((_CONNECTION, _COMMON, *_FLAGS.values(), *_OURS.values())))[:2]
+
+
 def ours(verb: str) -> frozenset[str]:
     """The names of the flags of a command that are ours."""
     return _table(_OURS.get(verb, "")).names

@@ -29,9 +29,9 @@ class CompartmentError(SvcError):
             "a context of {compartment} cannot be named {name}",
             "names are <country>-<sensitivity>-<compartment> in lower case: {expected}",
         ),
-        "audit_log_absent": Reason(
-            "auditLog.enabled is set in {path}, and this version records no commands",
-            "nothing runs unrecorded: unset it, or use a version that has the audit log",
+        "audit_log_unwritable": Reason(
+            "the audit log {path} cannot be written: {detail}",
+            "auditLog.enabled is set in {config}: nothing that may change something runs unrecorded",
         ),
         "compartment_variable_invalid": Reason('{variable} is set to "{value}"', "expected: {expected}"),
         "flag_value_invalid": Reason('--{flag} is given as "{value}"', "expected: {expected}"),

@@ -75,7 +75,7 @@ class PassedCase(HomeCase):
         """The words of the program that a run in memory becomes."""
         started: list[list[str]] = []
 
-        def execute(_program: str, arguments: list[str], variables: dict[str, str]) -> NoReturn:
+        def execute(_program: str, arguments: list[str], variables: dict[str, str], _supervised: bool) -> NoReturn:
             started.append(arguments)
             self.variables = variables
             raise SystemExit(0)

@@ -133,11 +133,6 @@ class RefusedTests(PassedCase):
         self.file.write_bytes(b"\xff")
         self.refused("(config_unreadable)", "get", "pods")
 
-    def test_audit(self) -> None:
-        """Nothing runs unrecorded where it should be recorded."""
-        self.configure(f"{CONFIG}auditLog: {{enabled: true}}\n")
-        self.refused("(audit_log_absent)", "get", "pods")
-
 
 class SessionTests(PassedCase):
     """``requireExplicitContextSwitch``: what changes something needs a context that was selected in this session."""

@@ -20,7 +20,6 @@ from svc.cli.compartments.command import Command
 from svc.cli.compartments.kubectl import KubectlFailed, KubectlMissing, ask, feed, program
 from svc.cli.errors import CliError, CommandFailed
 from svc.compartments.applyflags import ApplyFlags
-from svc.compartments.config import Active, Config
 from svc.compartments.errors import CompartmentError
 from svc.compartments.manifests import Manifest, is_job, mark, other_compartments
 from svc.compartments.verbs import with_context
@@ -42,15 +41,17 @@ def run(command: Command) -> NoReturn:
     flags = ApplyFlags.read(command.words[1:])
     if flags is None:
         command.become(command.words)
-    documents = _marked(flags, command.config, command.active, command.environ)
+    documents = _marked(flags, command)
     feed("\n".join(map(json.dumps, documents)).encode())
     # The objects that name no namespace have that of the context.
     command.replace(with_context(["apply", "--filename=-", *flags.rest], replace(command.active, namespace="")))
 
 
-def _marked(flags: ApplyFlags, config: Config, active: Active, environ: Mapping[str, str]) -> list[Manifest]:
+def _marked(flags: ApplyFlags, command: Command) -> list[Manifest]:
+    config, active, environ = command.config, command.active, command.environ
     documents = _read(flags.files, environ)
     others = [text for each in documents for text in other_compartments(each, active.compartment, config.templates)]
+    command.recorder.decide(("forced" if flags.force else "deny") if others else "allow", [], others)
     if others and not flags.force:
         raise CommandFailed(
             CompartmentError("compartment_differs", found=others[0], current=active.compartment.label),

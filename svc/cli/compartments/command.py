@@ -10,6 +10,7 @@ from svc.compartments.config import Active, Config
 from svc.compartments.verbs import with_context
 
 if TYPE_CHECKING:
+    from svc.cli.compartments.recorder import Recorder
     from svc.cli.output import Console
 
 
@@ -23,6 +24,7 @@ class Command:
         active: what is in effect.
         environ: for kubectl.
         console: makes the streams, for what has to be said.
+        recorder: for what is decided.
         replace: replaces the process by kubectl with these words.
     """
 
@@ -31,6 +33,7 @@ class Command:
     active: Active
     environ: Mapping[str, str]
     console: Callable[[], Console]
+    recorder: Recorder
     replace: Callable[[list[str]], NoReturn]
 
     def become(self, words: Sequence[str]) -> NoReturn:

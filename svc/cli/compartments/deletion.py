@@ -35,7 +35,9 @@ def run(command: Command) -> NoReturn:
     """
     line = read_words(command.words)
     words = line.without(ours("delete"), ["--force"] if line.is_set("kubectl-force") else [])
-    if not line.is_set("force") and not line.is_set("help"):
+    if line.is_set("force"):
+        command.recorder.decide("forced", [])
+    elif not line.is_set("help"):
         _check(command, line)
     command.become(words)
 
@@ -56,6 +58,8 @@ def _check(command: Command, line: CommandLine) -> None:
     found = fetch(command, line.arguments, [*line.connection(), *flags, "--ignore-not-found"], data or b"")
     if others := foreign(found, command.active.compartment):
         _confirm(command, line, others, len(found))
+    else:
+        command.recorder.decide("allow", found)
     if data is not None:
         feed(data)
 
@@ -64,19 +68,23 @@ def _confirm(command: Command, line: CommandLine, others: list[Target], total: i
     console = command.console()
     sentences = comparison(others, command.active.compartment)
     if line.last("dry-run") in ("client", "server"):
+        command.recorder.decide("warn", others)
         for sentence in sentences:
             console.warn(sentence)
         return
     if line.reads_input() or sys.stdin is None or not sys.stdin.isatty():
         from svc.cli.errors import CommandFailed
 
+        command.recorder.decide("deny", others)
         error = CompartmentError("delete_unconfirmed", others=len(others), total=total)
         raise CommandFailed(error, remarks=tuple(sentences))
     for sentence in sentences:
         console.notice(sentence)
     console.stderr.write(f"delete {total} objects, {len(others)} of them in other compartments? [y/N] ".encode())
     console.stderr.flush()
-    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+    confirmed = sys.stdin.readline().strip().lower() in ("y", "yes")
+    command.recorder.decide("warn" if confirmed else "deny", others)
+    if not confirmed:
         raise CompartmentError("delete_declined")
 
 

@@ -48,12 +48,12 @@ def pass_on(ctx: click.Context, words: list[str]) -> NoReturn:
     options = global_options(ctx)
     invocation: Invocation = ctx.obj
 
-    def announced(program: str, arguments: list[str], environ: dict[str, str]) -> NoReturn:
+    def announced(program: str, arguments: list[str], environ: dict[str, str], supervised: bool) -> NoReturn:
         if options.verbosity >= _DEBUG:
             # What was typed may contain a password.
             added = " ".join(word for word in arguments[1:] if word not in words)
             invocation.console.notice(f"{program} runs {words[0]} with {added or 'nothing added'}")
-        (invocation.execute or execute)(program, arguments, environ)
+        (invocation.execute or execute)(program, arguments, environ, supervised)
 
     try:
         if invocation.refused is not None:

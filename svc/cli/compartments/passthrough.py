@@ -6,8 +6,10 @@ Imported by the entry point before anything else: neither click nor Twisted is l
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -15,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from svc import naming
 from svc.cli.compartments.command import Command
 from svc.cli.compartments.compiled import load
+from svc.cli.compartments.recorder import Recorder
 from svc.cli.compartments.session import selected
 from svc.compartments.config import Config, at_home, kubeconfig_of, resolve
 from svc.compartments.errors import CompartmentError
@@ -23,10 +26,14 @@ from svc.compartments.verbs import is_local, mutates, with_context
 if TYPE_CHECKING:
     from svc.cli.output import Console
 
-#: Replaces the process by a program: its name, its words with the name in front, its environment.
-Execute = Callable[[str, list[str], dict[str, str]], NoReturn]
+#: As :func:`execute`.
+Execute = Callable[[str, list[str], dict[str, str], bool], NoReturn]
 
-
+#: The interpreter ignores them, and a program would inherit that: kubectl could not end with its reader.
+_IGNORED: Final = (signal.SIGPIPE, signal.SIGXFSZ)
+#: What a terminal sends to all processes in its foreground, and what is sent to one.
+_TERMINAL: Final = (signal.SIGINT, signal.SIGQUIT)
+_PASSED: Final = (signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 #: Commands of kubectl that svc has a part in: module and function, which gets a :class:`Command`.
 _OURS: Final = {
     "apply": ("svc.cli.compartments.apply", "run"),
@@ -40,17 +47,43 @@ _OURS: Final = {
 }
 
 
-def execute(program: str, words: list[str], environ: dict[str, str]) -> NoReturn:
+def execute(program: str, words: list[str], environ: dict[str, str], supervised: bool) -> NoReturn:
     """
     Replace the process by a program.
+
+    Args:
+        words: with the name of the program in front.
+        supervised: whether the program runs below this process instead, which then ends with its exit status, or with
+            128 and the number of the signal that ended it.
 
     Raises:
         OSError: the program cannot be started.
     """
-    # The interpreter ignores both, and a program would inherit that: kubectl could not end with its reader.
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):
+    if supervised:
+        sys.exit(_supervise(program, words, environ))
+    for ignored in _IGNORED:
         signal.signal(ignored, signal.SIG_DFL)
     os.execvpe(program, words, environ)  # noqa: S606 - the program that the user names
+
+
+def _supervise(program: str, words: list[str], environ: dict[str, str]) -> int:
+    """Run a program in the foreground; signals of the terminal reach it directly, and those for us are passed on."""
+    heeded = {number for number in (*_TERMINAL, *_PASSED) if signal.getsignal(number) != signal.SIG_IGN}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, heeded)
+    try:
+        child = os.posix_spawnp(program, words, environ, setsigmask=before, setsigdef=_IGNORED)
+
+        def got_signal(number: int, _frame: object) -> None:
+            if number in _PASSED:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(child, number)
+
+        for number in heeded:
+            signal.signal(number, got_signal)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return status if status >= 0 else 128 - status
 
 
 def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, console: Callable[[], Console]) -> NoReturn:
@@ -68,25 +101,28 @@ def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, cons
     """
     config = load(environ)
     arguments, variables = prepared(words, environ, config)
-    if config is None:
-        if mutates(words) and _first_time(environ):
+    program = environ.get(naming.ENV_KUBECTL) or "kubectl"
+    if config is None or is_local(words):
+        if config is None and mutates(words) and _first_time(environ):
             console().warn(
                 f"there is no {naming.DEFAULT_CONTEXTS}: kubectl runs as it is, in no compartment; "
                 "svc context create makes one"
             )
-    elif not is_local(words):
-        _check(config, words, environ)
-    program = environ.get(naming.ENV_KUBECTL) or "kubectl"
+        execute(program, [program, *arguments], variables, False)
+    active = resolve(config, environ)
+    recorder = Recorder(words, config, active, console)
 
     def become(words: list[str]) -> NoReturn:
-        execute(program, [program, *words], variables)
+        execute(program, [program, *words], variables, recorder.supervises)
 
-    if config is not None and words[0] in _OURS:
-        module, function = _OURS[words[0]]
-        getattr(import_module(module), function)(
-            Command(words, config, resolve(config, environ), variables, console, become)
-        )
-    become(arguments)
+    with recorder.recording():
+        _check(config, words, environ)
+        if words[0] in _OURS:
+            module, function = _OURS[words[0]]
+            getattr(import_module(module), function)(
+                Command(words, config, active, variables, console, recorder, become)
+            )
+        become(arguments)
 
 
 def prepared(
@@ -110,8 +146,6 @@ def prepared(
 
 
 def _check(config: Config, words: Sequence[str], environ: Mapping[str, str]) -> None:
-    if config.audit.enabled:
-        raise CompartmentError("audit_log_absent", path=config.path)
     if config.explicit_switch and config.current and mutates(words) and selected(environ) != config.current:
         raise CompartmentError("context_not_switched", name=config.current, path=config.path)
 

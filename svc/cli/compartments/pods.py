@@ -54,7 +54,10 @@ def run_with_warning(command: Command) -> NoReturn:
         command.console().warn(f"{line.unknown[0]} is not known, and no compartment is compared")
     elif not line.is_set("help"):
         current = command.active.compartment
-        for sentence in comparison(foreign(_aimed_at(command, line), current), current):
+        aimed_at = list(_aimed_at(command, line))
+        others = foreign(aimed_at, current)
+        command.recorder.decide("warn" if others else "allow", others or aimed_at)
+        for sentence in comparison(others, current):
             command.console().warn(sentence)
     command.become(command.words)
 
@@ -62,6 +65,7 @@ def run_with_warning(command: Command) -> NoReturn:
 def _check(command: Command, line: CommandLine, pod: Target) -> None:
     current = command.active.compartment
     if not pod.is_foreign(current):
+        command.recorder.decide("allow", [pod])
         return
     from svc.cli.compartments.objects import may_override
 
@@ -71,9 +75,12 @@ def _check(command: Command, line: CommandLine, pod: Target) -> None:
         "current": current.label,
         "permission": f"{naming.VERB_OVERRIDE} {naming.RESOURCE_COMPARTMENTS}.{naming.DOMAIN}",
     }
-    if not line.is_set("force"):
+    wanted = line.is_set("force")
+    permitted = wanted and may_override(command, line.connection())
+    command.recorder.decide("forced" if permitted else "deny", [pod])
+    if not wanted:
         raise CompartmentError("pod_foreign", **evidence)
-    if not may_override(command, line.connection()):
+    if not permitted:
         raise CompartmentError("override_denied", **evidence)
     command.console().warn(f"{pod.compared(current)}, and --force is given")
 
