@@ -35,11 +35,13 @@ class Context:
     Args:
         kube_context: the one of the kubeconfig.
         namespace: empty for that of the kubeconfig.
+        impersonate: ``auto``, ``always`` or ``never``.
     """
 
     compartment: Compartment
     kube_context: str
     namespace: str = ""
+    impersonate: str = "auto"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +113,8 @@ class Active:
         kube_context: empty for that of the kubeconfig.
         kubeconfig: the value for ``KUBECONFIG``; empty where it is not to be set.
         overrides: the variables that replace a part of the compartment.
+        impersonate: as that of the context.
+        identity: the flags of kubectl by which it works in the groups; empty for as whom the kubeconfig says.
     """
 
     name: str
@@ -120,6 +124,8 @@ class Active:
     kubeconfig: str
     groups: tuple[str, ...]
     overrides: tuple[str, ...]
+    impersonate: str = "auto"
+    identity: tuple[str, ...] = ()
 
 
 def resolve(config: Config, environ: Mapping[str, str]) -> Active:
@@ -147,6 +153,7 @@ def resolve(config: Config, environ: Mapping[str, str]) -> Active:
         kubeconfig=kubeconfig_of(config, environ),
         groups=tuple(dict.fromkeys(groups)),
         overrides=tuple(VARIABLES[part] for part in given),
+        impersonate=context.impersonate if context else "auto",
     )
 
 

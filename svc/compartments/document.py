@@ -85,6 +85,9 @@ class ContextSettings(CompartmentSettings):
     """The context of the kubeconfig that is used."""
     namespace: Namespace | None = None
     """The default namespace; without it that of the Kubernetes context."""
+    impersonate: Literal["auto", "always", "never"] = "auto"
+    """Whether kubectl works in the groups of the compartment: where that is permitted and takes no other group away, in
+    any case, or never."""
 
     @model_validator(mode="after")
     def _fits_label(self) -> Self:
@@ -94,7 +97,7 @@ class ContextSettings(CompartmentSettings):
     def to_context(self) -> Context:
         """The value of this mapping."""
         compartment = Compartment.parse(self.country, self.sensitivity, self.compartment)
-        return Context(compartment, self.kubeContext, self.namespace or "")
+        return Context(compartment, self.kubeContext, self.namespace or "", self.impersonate)
 
 
 class AuditLogSettings(CompartmentSettings):

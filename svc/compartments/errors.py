@@ -33,6 +33,10 @@ class CompartmentError(SvcError):
             "the audit log {path} cannot be written: {detail}",
             "auditLog.enabled is set in {config}: nothing that may change something runs unrecorded",
         ),
+        "impersonation_denied": Reason(
+            "{obstacle}, and the context {name} has impersonate: always",
+            "an administrator has to grant the verb impersonate; with auto or never svc does without",
+        ),
         "compartment_variable_invalid": Reason('{variable} is set to "{value}"', "expected: {expected}"),
         "flag_value_invalid": Reason('--{flag} is given as "{value}"', "expected: {expected}"),
         "filter_contradiction": Reason(

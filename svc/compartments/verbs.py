@@ -31,6 +31,13 @@ _READING_BELOW: Final = frozenset(
 VERBS: Final = (_LOCAL | _READING | _CHANGING) - {"help"}
 
 
+#: Flags of a command line that say as whom, or where: none of ours is then added.
+_OTHER_IDENTITY: Final = frozenset({
+    "--as", "--as-group", "--as-uid", "--as-user-extra", "--client-certificate", "--cluster", "--context",
+    "--kubeconfig", "--password", "--server", "--token", "--user", "--username",
+})  # fmt: skip
+
+
 def leading(words: Sequence[str]) -> list[str]:
     """The words up to the first flag: a command of kubectl or of a plugin, and maybe its first arguments."""
     return list(takewhile(lambda word: not word.startswith("-"), words))
@@ -50,16 +57,17 @@ def mutates(words: Sequence[str]) -> bool:
 
 def with_context(words: Sequence[str], active: Active) -> list[str]:
     """
-    Add Kubernetes context and namespace to a command line.
+    Add Kubernetes context, namespace and identity to a command line.
 
     They are added in front of its own flags, which win as the last of several values, and behind the leading words:
     kubectl accepts no flag in front of the name of a plugin, and what follows ``--`` is not for kubectl. A command line
-    with a context of its own gets neither.
+    with a context of its own gets none of them, and one that says as whom it works no identity.
     """
-    own = takewhile(lambda word: word != "--", words)
-    if any(word.partition("=")[0] == "--context" for word in own):
+    own = {word.partition("=")[0] for word in takewhile(lambda word: word != "--", words)}
+    if "--context" in own:
         return list(words)
     flags = [f"--context={active.kube_context}"] if active.kube_context else []
     flags += [f"--namespace={active.namespace}"] if active.namespace else []
+    flags += active.identity if _OTHER_IDENTITY.isdisjoint(own) else ()
     place = len(leading(words))
     return [*words[:place], *flags, *words[place:]]

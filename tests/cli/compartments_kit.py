@@ -24,11 +24,13 @@ contexts:
     compartment: ALPHA
     kubeContext: prod
     namespace: team-a
+    impersonate: never
   us-ts-bravo:
     country: US
     sensitivity: TS
     compartment: BRAVO
     kubeContext: stage
+    impersonate: never
 """
 #: Knows two contexts; names the user after the kubeconfig.
 KUBECTL: Final = """\

@@ -180,6 +180,6 @@ class IdentityTests(HomeCase):
             ran = self.svc("identity")
             self.assertEqual(0, ran.status)
             self.assertIn(b"User: unknown\n", ran.stdout)
-            self.assertIn("kubectl auth whoami printed no user", ran.stderr)
+            self.assertIn("kubectl auth whoami failed: it printed no user", ran.stderr)
         self.kubectl.write_text("""#!/bin/sh\necho '{"status":{"userInfo":{"username":"a\\u001b[2J"}}}'\n""")
         self.assertIn(b"User: a\\x1b[2J\n", self.svc("identity").stdout)

@@ -57,11 +57,17 @@ class WrapperCase(SynchronousTestCase):
             [self.kubectl, *words], env=environ, capture_output=True, text=True, check=True, timeout=120
         )
 
-    def svc(self, *words: str, data: str = "") -> subprocess.CompletedProcess[str]:
+    def svc(self, *words: str, data: str = "", **environ: str) -> subprocess.CompletedProcess[str]:
         """Run ``svc``."""
         command = [sys.executable, "-m", "svc.cli.entry", *words]
         return subprocess.run(
-            command, env=self.environ, input=data, capture_output=True, text=True, check=False, timeout=120
+            command,
+            env={**self.environ, **environ},
+            input=data,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
         )
 
     def ran(self, *words: str, data: str = "") -> str:

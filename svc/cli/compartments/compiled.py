@@ -69,7 +69,7 @@ def _keep(config: Config, source: str) -> None:
 
 def _config(path: str, kept: Mapping[str, Any]) -> Config:
     contexts = {
-        name: Context(Compartment(**each["compartment"]), each["kube_context"], each["namespace"])
+        name: Context(Compartment(**each["compartment"]), each["kube_context"], each["namespace"], each["impersonate"])
         for name, each in kept["contexts"].items()
     }
     others = {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING
+import contextlib
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -14,6 +14,8 @@ from svc.errors import printable
 if TYPE_CHECKING:
     from svc.compartments.config import Active
 
+#: The user of a kubeconfig with one context.
+_NAMED: Final = "jsonpath={.contexts[0].context.user}"
 #: From which verbosity on is said where the values come from.
 _DEBUG = 1
 
@@ -30,44 +32,44 @@ def _run(ctx: click.Context, **_shared: object) -> None:
         overrides = f", overridden by {', '.join(active.overrides)}" if active.overrides else ""
         invocation.console.notice(f"context {active.name or 'none'} of {config.path}{overrides}")
     parts = active.compartment
+    user, impersonation = _user(active, invocation)
     rows = (
         ("Compartment", parts.label),
         ("Country", parts.country),
         ("Sensitivity", parts.sensitivity),
         ("Compartment", parts.compartment),
         ("Kube Context", printable(active.kube_context) or "that of the kubeconfig"),
-        ("User", printable(_user(active, invocation))),
+        ("User", printable(user)),
         ("User Groups", ", ".join(map(printable, active.groups))),
+        ("Impersonation", printable(impersonation)),
     )
     invocation.console.write_text("".join(f"{name}: {value}\n" for name, value in rows))
 
 
-def _user(active: Active, invocation: Invocation) -> str:
+def _user(active: Active, invocation: Invocation) -> tuple[str, str]:
     """
-    Return the user as the API server names it.
+    Return the user as the API server names it, and whether kubectl works in the groups of the compartment.
 
     Where it cannot be asked, it is the one of the kubeconfig, which is a name for credentials; a warning says so.
     """
-    from svc.cli.compartments.kubectl import REQUEST_TIMEOUT, KubectlFailed, KubectlMissing, ask
+    from svc.cli.compartments.impersonation import identify
+    from svc.cli.compartments.kubectl import KubectlFailed, KubectlMissing, ask
 
     environ = dict(invocation.environ)
     if active.kubeconfig:
         environ["KUBECONFIG"] = active.kubeconfig
-    context = [f"--context={active.kube_context}"] if active.kube_context else []
     try:
-        answer = ask([*context, f"--request-timeout={REQUEST_TIMEOUT}s", "auth", "whoami", "-o", "json"], environ)
-        return str(json.loads(answer)["status"]["userInfo"]["username"])
-    except KubectlMissing as error:
-        cause, found = str(error), ""
-    except (KubectlFailed, ValueError, KeyError, TypeError) as error:
-        cause = str(error) if isinstance(error, KubectlFailed) else "kubectl auth whoami printed no user"
-        path = "jsonpath={.contexts[0].context.user}"
-        try:
-            found = ask([*context, "config", "view", "--minify", "-o", path], environ)
-        except KubectlFailed:
-            found = ""
-    invocation.console.warn(f"the API server has not named the user: {cause}")
-    return f"{found} (of the kubeconfig)" if found else "unknown"
+        identity = identify(active, environ)
+    except (KubectlMissing, KubectlFailed) as error:
+        invocation.console.warn(f"the API server has not named the user: {error}")
+        named = ""
+        if isinstance(error, KubectlFailed):
+            context = [f"--context={active.kube_context}"] if active.kube_context else []
+            with contextlib.suppress(KubectlFailed):
+                named = ask([*context, "config", "view", "--minify", "-o", _NAMED], environ)
+        return f"{named} (of the kubeconfig)" if named else "unknown", "not known"
+    obstacle = identity.obstacle(active.impersonate)
+    return identity.user, active.impersonate if active.impersonate == "never" else obstacle or "yes"
 
 
 command = SvcCommand(

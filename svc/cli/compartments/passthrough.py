@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from svc import naming
 from svc.cli.compartments.command import Command
 from svc.cli.compartments.compiled import load
+from svc.cli.compartments.impersonation import impersonated
 from svc.cli.compartments.recorder import Recorder
 from svc.cli.compartments.session import selected
 from svc.compartments.config import Config, at_home, kubeconfig_of, resolve
@@ -100,7 +101,7 @@ def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, cons
         OSError: kubectl cannot be started.
     """
     config = load(environ)
-    arguments, variables = prepared(words, environ, config)
+    variables = _variables(environ, config)
     program = environ.get(naming.ENV_KUBECTL) or "kubectl"
     if config is None or is_local(words):
         if config is None and mutates(words) and _first_time(environ):
@@ -108,41 +109,46 @@ def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, cons
                 f"there is no {naming.DEFAULT_CONTEXTS}: kubectl runs as it is, in no compartment; "
                 "svc context create makes one"
             )
-        execute(program, [program, *arguments], variables, False)
-    active = resolve(config, environ)
-    recorder = Recorder(words, config, active, console)
+        execute(program, [program, *words], variables, False)
+    recorder = Recorder(words, config, resolve(config, environ), console)
 
     def become(words: list[str]) -> NoReturn:
         execute(program, [program, *words], variables, recorder.supervises)
 
     with recorder.recording():
+        active = impersonated(resolve(config, environ), variables)
+        recorder.start(active)
         _check(config, words, environ)
         if words[0] in _OURS:
             module, function = _OURS[words[0]]
             getattr(import_module(module), function)(
                 Command(words, config, active, variables, console, recorder, become)
             )
-        become(arguments)
+        become(with_context(words, active))
 
 
 def prepared(
     words: Sequence[str], environ: Mapping[str, str], config: Config | None
 ) -> tuple[list[str], dict[str, str]]:
     """
-    Add what is in effect to a command line.
+    Add what is in effect to a command line that is to be completed.
 
     Returns:
         The words and the environment.
 
     Raises:
-        CompartmentError: no context is in effect.
+        CompartmentError: no context is in effect, or an impersonation that has to be is denied.
+        KubectlMissing, KubectlFailed: what such an impersonation needs cannot be asked.
     """
-    variables = dict(environ)
-    if config is None:
+    variables = _variables(environ, config)
+    if config is None or is_local(words):
         return list(words), variables
-    if kubeconfig := kubeconfig_of(config, environ):
-        variables["KUBECONFIG"] = kubeconfig
-    return list(words) if is_local(words) else with_context(words, resolve(config, environ)), variables
+    return with_context(words, impersonated(resolve(config, environ), variables)), variables
+
+
+def _variables(environ: Mapping[str, str], config: Config | None) -> dict[str, str]:
+    kubeconfig = kubeconfig_of(config, environ) if config else ""
+    return {**environ, "KUBECONFIG": kubeconfig} if kubeconfig else dict(environ)
 
 
 def _check(config: Config, words: Sequence[str], environ: Mapping[str, str]) -> None:

@@ -40,6 +40,7 @@ class Recorder:
         self._required = mutates(words)
         self._began = time.monotonic()
         self._facts = self._described(words, active) if self._log.enabled else {}
+        self._failed = False
         self.supervises = self._log.enabled and self._required
 
     def _described(self, words: Sequence[str], active: Active) -> dict[str, Any]:
@@ -67,18 +68,25 @@ class Recorder:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """
-        Record the start of a command, and its end if it ends within this.
-
-        Raises:
-            CompartmentError: ``audit_log_unwritable``; a command that changes nothing goes on after a warning.
-        """
-        self._write("info", "command.start", self._required)
+        """Record the end of a command if it ends within this."""
         try:
             yield
         except BaseException as error:
             self._end(error)
             raise
+
+    def start(self, active: Active) -> None:
+        """
+        Record the start of a command.
+
+        Args:
+            active: as whom it works.
+
+        Raises:
+            CompartmentError: ``audit_log_unwritable``; a command that changes nothing goes on after a warning.
+        """
+        self._facts["identity"] = active.identity
+        self._write("info", "command.start", self._required)
 
     def decide(self, decision: str, targets: Sequence[Target], found: Sequence[str] = ()) -> None:
         """
@@ -90,7 +98,7 @@ class Recorder:
             found: what else is to be said of that.
 
         Raises:
-            CompartmentError: as :meth:`recording`.
+            CompartmentError: as :meth:`start`.
         """
         about = [
             {"kind": each.kind, "namespace": each.namespace, "name": each.name, "compartment": each.label}
@@ -117,7 +125,7 @@ class Recorder:
         self._write(level, "command.end", False, exitCode=status, reason=reason, durationMs=milliseconds)
 
     def _write(self, level: str, event: str, required: bool, **more: Any) -> None:
-        if not self._log.enabled:
+        if not self._log.enabled or self._failed:
             return
         from svc.cli.compartments.auditfile import append
 
@@ -128,6 +136,7 @@ class Recorder:
         try:
             append(self._path, record if wanted else None)
         except OSError as error:
+            self._failed = True
             detail = (error.strerror or str(error)).lower()
             refused = CompartmentError("audit_log_unwritable", path=self._path, detail=detail, config=self._config_path)
             if required:
