@@ -99,6 +99,11 @@ class CommandLine:
         """The words that are no flags, in front of ``--`` and behind it."""
         return [*(self.words[place] for place in self.places), *self.words[self.end + 1 :]]
 
+    @property
+    def incomplete(self) -> bool:
+        """Whether the last word is a flag without the value that it needs."""
+        return any(each.stop > len(self.words) for each in self.flags)
+
     def values(self, name: str) -> list[str]:
         """The values of a flag, in their order."""
         return [each.value or "" for each in self.flags if each.name == name]

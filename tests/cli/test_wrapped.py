@@ -80,6 +80,20 @@ class GetTests(WrappedCase):
             self.assertEqual((1, ""), (ran.returncode, ran.stdout))
             self.assertIn("kubectl get failed: it printed no objects (kubectl_failed)", ran.stderr)
 
+    def test_missing_value(self) -> None:
+        """Behind a flag without its value nothing is added, and nothing is looked at: kubectl says what is missing."""
+        self.kubectl.write_text("#!/bin/sh\nexit 9\n")
+        for line in (
+            "get pods -o",
+            "get pods --compartment",
+            "get pods -AL",
+            "delete pod/x -n",
+            "exec x -c",
+            "logs x -n",
+        ):
+            verb, name, *flags = line.split()
+            self.assertEqual([verb, name, *_ADDED, *flags], self.passed(*line.split()))
+
     def test_without_configuration(self) -> None:
         """Without a configuration the command is kubectl's."""
         self.file.unlink()

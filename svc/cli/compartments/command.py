@@ -6,12 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
+from svc.compartments.argv import CommandLine, read_words
 from svc.compartments.config import Active, Config
 from svc.compartments.verbs import with_context
 
 if TYPE_CHECKING:
     from svc.cli.compartments.recorder import Recorder
     from svc.cli.output import Console
+
+
+class KubectlRefused(Exception):
+    """What kubectl was asked it has refused: with this exit status, and with these words."""
+
+    def __init__(self, status: int, words: str) -> None:
+        super().__init__(status, words)
+        self.status = status
+        self.words = words
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,13 @@ class Command:
     console: Callable[[], Console]
     recorder: Recorder
     replace: Callable[[list[str]], NoReturn]
+
+    def read(self) -> CommandLine:
+        """Read the words; where the last one needs a value, kubectl says so, and nothing may be added behind it."""
+        line = read_words(self.words)
+        if line.incomplete:
+            self.become(self.words)
+        return line
 
     def become(self, words: Sequence[str]) -> NoReturn:
         """Replace the process by kubectl, in the context that is in effect."""

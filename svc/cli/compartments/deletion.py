@@ -11,7 +11,7 @@ import sys
 from typing import Final, NoReturn
 
 from svc.cli.compartments.command import Command
-from svc.compartments.argv import CommandLine, ours, read_words
+from svc.compartments.argv import CommandLine, ours
 from svc.compartments.errors import CompartmentError
 from svc.compartments.filtering import names_objects
 from svc.compartments.targets import Target, comparison, foreign
@@ -33,7 +33,7 @@ def run(command: Command) -> NoReturn:
         CompartmentError: it was not confirmed, or what is to be deleted cannot be determined.
         KubectlMissing, KubectlFailed: the objects cannot be fetched.
     """
-    line = read_words(command.words)
+    line = command.read()
     words = line.without(ours("delete"), ["--force"] if line.is_set("kubectl-force") else [])
     if line.is_set("force"):
         command.recorder.decide("forced", [])

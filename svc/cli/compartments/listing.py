@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from svc.cli.compartments.command import Command
-from svc.compartments.argv import CommandLine, ours, read_words
+from svc.compartments.argv import CommandLine, ours
 from svc.compartments.filtering import (
     NOTHING,
     Filter,
@@ -25,7 +25,7 @@ def run(command: Command) -> NoReturn:
         CompartmentError: the filters cannot be used.
         KubectlMissing, KubectlFailed: the labels cannot be fetched.
     """
-    line = read_words(command.words)
+    line = command.read()
     wanted = parse_filter(line, command.active.compartment)
     added = column(line)
     if wanted:

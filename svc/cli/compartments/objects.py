@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Final
 
 from svc import naming
-from svc.cli.compartments.command import Command
+from svc.cli.compartments.command import Command, KubectlRefused
 from svc.cli.compartments.kubectl import KubectlFailed, output
 from svc.compartments.targets import Target
 from svc.compartments.verbs import with_context
@@ -18,13 +17,14 @@ _REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 def fetch(command: Command, arguments: Sequence[str], flags: Sequence[str], data: bytes = b"") -> list[Target]:
     """
-    Fetch objects by ``kubectl get``; where it fails, the process ends as kubectl did, with what that has said.
+    Fetch objects by ``kubectl get``.
 
     Args:
         data: standard input.
 
     Raises:
         KubectlMissing: it cannot be started.
+        KubectlRefused: it fails; unless caught, the process ends as kubectl did.
         KubectlFailed: it printed something else than objects.
     """
     printed = _printed(command, ["get", *flags, "--output=json", "--", *arguments], data)
@@ -42,7 +42,7 @@ def may_override(command: Command, flags: Sequence[str]) -> bool:
     Ask the API server whether the user may cross compartments, in all namespaces.
 
     Raises:
-        KubectlMissing, KubectlFailed: as :func:`fetch`, which also says what happens where kubectl fails.
+        KubectlMissing, KubectlRefused, KubectlFailed: as :func:`fetch`.
     """
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -67,6 +67,5 @@ def _printed(command: Command, words: list[str], data: bytes) -> bytes:
     environ = {**command.environ, "KUBERC": "off"}
     ran = output(with_context(words, command.active), environ, data)
     if ran.returncode != 0:
-        command.console().write_stderr(ran.stderr.decode("utf-8", "replace").rstrip("\n"))
-        sys.exit(ran.returncode)
+        raise KubectlRefused(ran.returncode, ran.stderr.decode("utf-8", "replace").rstrip("\n"))
     return ran.stdout

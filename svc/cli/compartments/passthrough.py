@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from svc import naming
-from svc.cli.compartments.command import Command
+from svc.cli.compartments.command import Command, KubectlRefused
 from svc.cli.compartments.compiled import load
 from svc.cli.compartments.impersonation import impersonated
 from svc.cli.compartments.recorder import Recorder
@@ -121,9 +121,12 @@ def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, cons
         _check(config, words, environ)
         if words[0] in _OURS:
             module, function = _OURS[words[0]]
-            getattr(import_module(module), function)(
-                Command(words, config, active, variables, console, recorder, become)
-            )
+            command = Command(words, config, active, variables, console, recorder, become)
+            try:
+                getattr(import_module(module), function)(command)
+            except KubectlRefused as refused:
+                console().write_stderr(refused.words)
+                sys.exit(refused.status)
         become(with_context(words, active))
 
 

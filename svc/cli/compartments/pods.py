@@ -7,12 +7,13 @@ after a warning.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import NoReturn
 
 from svc import naming
-from svc.cli.compartments.command import Command
-from svc.compartments.argv import CommandLine, ours, read_words
+from svc.cli.compartments.command import Command, KubectlRefused
+from svc.compartments.argv import CommandLine, ours
 from svc.compartments.errors import CompartmentError
 from svc.compartments.targets import Target, best_pod, comparison, copied_pod, foreign
 
@@ -25,7 +26,7 @@ def run_exec(command: Command) -> NoReturn:
         CompartmentError: the pod is of another compartment, or cannot be determined.
         KubectlMissing, KubectlFailed: the pod cannot be fetched.
     """
-    line = read_words(command.words)
+    line = command.read()
     named = [line.words[place] for place in line.places]
     if line.is_set("help") or not (named or line.has("filename")):
         # kubectl prints its help, or says what is missing.
@@ -49,12 +50,14 @@ def run_with_warning(command: Command) -> NoReturn:
     Raises:
         KubectlMissing, KubectlFailed: the pods cannot be fetched.
     """
-    line = read_words(command.words)
+    line = command.read()
     if line.unknown:
         command.console().warn(f"{line.unknown[0]} is not known, and no compartment is compared")
     elif not line.is_set("help"):
         current = command.active.compartment
-        aimed_at = list(_aimed_at(command, line))
+        aimed_at: list[Target] = []
+        with contextlib.suppress(KubectlRefused):  # the command is refused as well, in its own words
+            aimed_at = list(_aimed_at(command, line))
         others = foreign(aimed_at, current)
         command.recorder.decide("warn" if others else "allow", others or aimed_at)
         for sentence in comparison(others, current):
