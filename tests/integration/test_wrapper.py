@@ -137,6 +137,31 @@ class PassedTests(WrapperCase):
         self.assertIn(f"\nKube Context: prod\nUser: {name}\n", shown)
 
 
+class PluginTests(WrapperCase):
+    """The plugin of kubectl."""
+
+    def test_plugin(self) -> None:
+        """``kubectl mls`` is ``svc``, with the streams and the exit status of what it runs."""
+        self.ran("create", "configmap", "one")
+        environ = {**self.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.defpath}"}
+        for line in (
+            "get cm one -o custom-columns=N:.metadata.name",
+            "get cm -oname",
+            "get cm gone",
+            "context list",
+            "identity",
+            "nonsense -x",
+        ):
+            ours = self.svc(*line.split())
+            plugin = subprocess.run(
+                [self.kubectl, "mls", *line.split()],
+                env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=120,
+            )  # fmt: skip
+            self.assertEqual(
+                (ours.returncode, ours.stdout, ours.stderr), (plugin.returncode, plugin.stdout, plugin.stderr), line
+            )
+
+
 class WordsTests(WrapperCase):
     """The words of kubectl and ours."""
 
