@@ -64,6 +64,7 @@ auditLog: {{enabled: {audit}, level: debug}}
 #: What differs from run to run, and between the two.
 _CHANGING: Final = (
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UID"),
+    (re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d \+0000"), "TIME"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z"), "TIME"),
     (re.compile(r"(resourceVersion\"?: ?|resourceVersion\", \"value\": )\"\d+\""), r"\1VERSION"),
     (re.compile(r"127\.0\.0\.1:\d+"), "ADDRESS"),
