@@ -458,7 +458,7 @@ class StreamTests(AgreementCase):
 
 def differs(mark: str, ours: Ran, theirs: Ran) -> str:
     """What differs between two runs; empty for nothing."""
-    for name in ("status", "stdout", "stderr"):
+    for name in ("stderr", "stdout", "status"):
         if getattr(ours, name) != getattr(theirs, name):
             return f"{name} of svc:     {getattr(ours, name)!r}\n{name} of kubectl: {getattr(theirs, name)!r}"
     added, missing = ours.requests - theirs.requests, theirs.requests - ours.requests
