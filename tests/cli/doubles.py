@@ -416,7 +416,7 @@ class Ran:
     stderr: str
 
 
-def no_program(program: str, _words: list[str], _environ: dict[str, str]) -> NoReturn:
+def no_program(program: str, _words: list[str], _environ: dict[str, str], _supervised: bool) -> NoReturn:
     """No program can be started."""
     raise FileNotFoundError(2, "No such file or directory", program)
 
@@ -427,7 +427,7 @@ def run_svc(
     context: MemoryContext | None = None,
     stdin: bytes | None = None,
     now: datetime = NOW,
-    execute: Callable[[str, list[str], dict[str, str]], NoReturn] = no_program,
+    execute: Callable[[str, list[str], dict[str, str], bool], NoReturn] = no_program,
 ) -> Ran:
     """Run the command line in memory; without octets for it, standard input is closed."""
     stdout, stderr = io.BytesIO(), io.BytesIO()
