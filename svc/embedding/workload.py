@@ -47,7 +47,7 @@ from svc.transport.creators import HTTP_1_1, client_creator, server_creator
 from svc.transport.endpoints import MutualTlsClientEndpoint, MutualTlsServerEndpoint
 from svc.transport.evidence import PeerEvidence, peer_evidence
 from svc.transport.groups import GroupPolicy
-from svc.workload.interface import CredentialSource
+from svc.workload.interface import WITHDRAWAL_GRACE_SECONDS, CredentialSource
 from svc.workload.pqclient import fetch_pq_leaf
 from svc.workload.pqfile import PqBundleSource, pq_bundle_path
 from svc.workload.source import WorkloadSource
@@ -120,6 +120,7 @@ class Workload(MultiService):
         trust_domain: str | None = None,
         hint: str | None = None,
         start_timeout: Duration = 30.0,
+        withdrawal_grace: Duration = WITHDRAWAL_GRACE_SECONDS,
     ) -> Self:
         """
         Use the identity of a SPIFFE Workload API; the workload is not started.
@@ -138,15 +139,24 @@ class Workload(MultiService):
             trust_domain: the trust domain that the SVID must be of; None accepts any.
             hint: selects the SVID where there are several.
             start_timeout: how long :meth:`when_ready` waits at most: seconds or ``"30s"``.
+            withdrawal_grace: how long answers without an identity have to persist before it is withdrawn: seconds, or
+                ``"5m"`` beside a SPIRE server that may lose its entries.
 
         Raises:
             SocketAddressInvalid: ``agent`` is not an address of a Unix socket.
-            ArgumentInvalid: ``start_timeout`` is no duration.
+            ArgumentInvalid: ``start_timeout`` or ``withdrawal_grace`` is no duration.
             SvcError: another argument is not acceptable.
         """
         limit = seconds("start_timeout", start_timeout)
         domain = TrustDomain.parse(trust_domain) if trust_domain is not None else None
-        source = WorkloadSource(agent, reactor=reactor, start_timeout=limit, trust_domain=domain, hint=hint)
+        source = WorkloadSource(
+            agent,
+            reactor=reactor,
+            start_timeout=limit,
+            trust_domain=domain,
+            hint=hint,
+            withdrawal_grace=seconds("withdrawal_grace", withdrawal_grace),
+        )
         roots = PqBundleSource(pq_bundle_path(pq_bundle, os.environ, agent) or "", reactor=reactor)
         chosen = Profile.parse(profile)
         generations = None

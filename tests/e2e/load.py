@@ -52,7 +52,7 @@ class Load:
 
 async def main(reactor: Any, url: str, server: str, workers: str, pause: str) -> None:
     """Send until the process is killed."""
-    workload = await Workload.open("unix:///spiffe-workload-api/agent.sock", reactor=reactor)
+    workload = await Workload.open("unix:///spiffe-workload-api/agent.sock", reactor=reactor, withdrawal_grace="5m")
     load = Load(reactor, url, float(pause))
     LoopingCall(load.show).start(1.0)
     senders = []

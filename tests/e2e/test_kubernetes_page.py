@@ -260,7 +260,7 @@ class KubernetesPageTests(SynchronousTestCase):
 
     def test_6_no_failed_request_of_injected_pods(self) -> None:
         """
-        No request fails while SVIDs are renewed, the leading manager is killed and SPIRE loses all entries.
+        No request fails while SVIDs are renewed, leader and issuer are replaced, and SPIRE loses all entries.
 
         The entries of service accounts are the manager's, which makes them again.
         """
@@ -269,7 +269,9 @@ class KubernetesPageTests(SynchronousTestCase):
             "spire:\n", "spire:\n  x509SvidTtl: 30s\n"
         )
         self.platform.kubectl("apply", "-f", "-", data=json.dumps(config))
-        self.under_load("mall", self.leader_killed, self.entries_lost, self.pod_deleted, self.rolled)
+        self.under_load(
+            "mall", self.leader_killed, self.issuer_deleted, self.entries_lost, self.pod_deleted, self.rolled
+        )
 
     def test_7_managers_away(self) -> None:
         """Without managers pods of the namespace wait with an event that says why, and others start."""
@@ -294,6 +296,11 @@ class KubernetesPageTests(SynchronousTestCase):
         self.platform.kubectl("-n", "svc-system", "delete", "pod", pod, "--force", "--grace-period=0")
         eventually(lambda: self.platform.kubectl(*lease) not in ("", leader), what="another leader")
         self.rolled_out("svc-system", "deployment/svc-manager")
+
+    def issuer_deleted(self, _namespace: str) -> None:
+        """Delete the post-quantum issuer twice; its roots are in a Secret."""
+        for _time in range(2):
+            self.replaced("svc-system", "app=svc-authority", "deployment/svc-authority")
 
     def entries_lost(self, namespace: str) -> None:
         """Take all registration entries from the SPIRE server, and kill it."""
