@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 from svc import naming
 from svc.compartments.admission import admits, is_concerned
@@ -18,9 +17,6 @@ from svc.injection.review import ReviewOutcome, ReviewRequest, permission, read_
 from svc.kube.client import Client
 from svc.kube.errors import NotFound
 from svc.kube.kinds import PODS, SUBJECT_ACCESS_REVIEWS
-
-#: Subresources of pods that are reviewed.
-SUBRESOURCES: Final = ("exec", "attach", "portforward")
 
 
 class CompartmentRefused(SvcError):

@@ -15,6 +15,7 @@ from svc.errors import SvcError
 from svc.kube.cache import LAST_PAUSE, Cache, Worker, growing_pause
 from svc.kube.client import Client
 from svc.kube.election import Elector, LeaseLost
+from svc.kube.errors import Conflict
 from svc.kube.events import EventRecorder
 from svc.license.vendors import pinned_keys
 from svc.manager.config import ClusterSettings
@@ -26,6 +27,8 @@ from svc.telemetry.events import Event
 from svc.telemetry.log_limits import FailureStreak
 from svc.telemetry.logs import emit
 
+#: Seconds until the next attempt after somebody else changed an object: the watch brings what it is now.
+_AFTER_CONFLICT: Final = 0.2
 #: Those that the metrics of reconciles name.
 CONTROLLERS: Final = (EntryController.name, LicenseController.name)
 
@@ -49,7 +52,16 @@ class Controller(Protocol):
         """Run the caches, and what else runs on every replica, until cancelled."""
 
     async def reconcile(self) -> float | None:
-        """Compare and write; returns the seconds after which it is called without a change, None for never."""
+        """
+        Compare and write.
+
+        Returns:
+            The seconds after which it is called without a change, None for never.
+
+        Raises:
+            Conflict: somebody else was faster; it is called again.
+            SvcError: it is called again after a growing pause.
+        """
 
 
 ControllerT = TypeVar("ControllerT", bound=Controller, covariant=True)
@@ -86,7 +98,10 @@ class Supervised(Generic[ControllerT]):
         await self._worker.run(*self.controller.caches)
 
     async def _reconciled(self) -> float | None:
-        again = await self.controller.reconcile()
+        try:
+            again = await self.controller.reconcile()
+        except Conflict:
+            again = _AFTER_CONFLICT
         self._streak.succeeded()
         return again
 

@@ -19,7 +19,6 @@ from svc.identity import TrustDomain
 from svc.identity.pqbundle import PqBundles
 from svc.kube.cache import Cache, run_all
 from svc.kube.client import Client, Object
-from svc.kube.errors import Conflict
 from svc.kube.kinds import SECRETS
 from svc.manager.config import ClusterSettings, IssuerSettings
 from svc.notary.pqissuer import PqIssuer
@@ -32,7 +31,6 @@ from svc.telemetry.logs import emit
 
 #: The key of the Secret.
 KEYS: Final = "keys.json"
-_AFTER_CONFLICT: Final = 0.2
 #: Seconds until the roots are looked at again at the latest: clocks may be set.
 _AT_LATEST: Final = 3600.0
 
@@ -95,10 +93,7 @@ class IssuerKeysController:
         slots = () if secret is None else self._read(secret)
         due = self._advanced(slots, now)
         if due != slots:
-            try:
-                await self._write(due, secret)
-            except Conflict:
-                return _AFTER_CONFLICT
+            await self._write(due, secret)
             serials = [f"{each.key.certificate.serial_number:x}" for each in due]
             emit(self.log, Event.MANAGER_ISSUER_KEYS, attributes={"roots": " ".join(serials)})
         instants = [due[-1].succeeded_at, *(each.expires for each in due)]

@@ -17,7 +17,6 @@ from svc.errors import SvcError
 from svc.identity import TrustDomain
 from svc.kube.cache import Cache, run_all
 from svc.kube.client import Client, Object
-from svc.kube.errors import Conflict
 from svc.kube.events import EventRecorder
 from svc.kube.kinds import LICENSE_STATUS_NAME, LICENSE_STATUSES, PODS, SECRETS
 from svc.kube.status import apply_status
@@ -39,8 +38,6 @@ from svc.telemetry.logs import emit
 
 #: Seconds after which the status is written anew, although only its ``observedTime`` changes.
 OBSERVED_EVERY: Final = 60.0
-#: Seconds until the next attempt after somebody else changed the status.
-_AFTER_CONFLICT: Final = 0.2
 #: Seconds that are waited for beyond an instant, so that it has come.
 _BEYOND: Final = 0.01
 
@@ -123,10 +120,7 @@ class LicenseController:
         now = self._now()
         assessed = self._assessed(now)
         self._last = _kinds(counting(assessed))
-        try:
-            return await self._written(assessed, now)
-        except Conflict:
-            return _AFTER_CONFLICT
+        return await self._written(assessed, now)
 
     async def _written(self, assessed: Sequence[Assessed], now: datetime) -> float:
         found = self._status()

@@ -18,7 +18,6 @@ from svc.compartments.admission import GROUP_PREFIX
 from svc.errors import SvcError
 from svc.kube.cache import Cache, run_all
 from svc.kube.client import Client, Object
-from svc.kube.errors import Conflict
 from svc.kube.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kind
 from svc.manager.authorities import Authorities, advance
 from svc.manager.config import WebhookSettings
@@ -38,7 +37,8 @@ CONNECT_PATH: Final = "/connect"
 _NEVER: Final = ("kube-node-lease", "kube-public", "kube-system")
 #: Seconds within which all API servers have seen a new configuration, at most a tenth of an authority's life.
 _SETTLED: Final = timedelta(seconds=60)
-_AFTER_CONFLICT: Final = 0.2
+#: Seconds within which the watch brings authorities that were written.
+_WRITTEN: Final = 0.2
 #: Seconds until an authority is looked at again at the latest: clocks may be set.
 _AT_LATEST: Final = 3600.0
 
@@ -179,12 +179,6 @@ class WebhookController:
 
     async def reconcile(self) -> float:
         """Bring the authorities forward, then the configuration; returns the seconds until the next step is due."""
-        try:
-            return await self._reconciled()
-        except Conflict:
-            return _AFTER_CONFLICT
-
-    async def _reconciled(self) -> float:
         now = self._now()
         secret = self._secrets.objects.get((self._namespace, WEBHOOK_SECRET))
         former = None if secret is None else Authorities.from_data(secret.get("data") or {})
@@ -193,7 +187,7 @@ class WebhookController:
         if authorities is not former:
             await self._write(authorities, secret)
             # The servers take their certificates from what was written, first.
-            return _AFTER_CONFLICT
+            return _WRITTEN
         arguments = (self._settings, self._namespace, authorities.bundle)
         await self._apply(MUTATING_WEBHOOKS, self._configurations, webhook_configuration(*arguments), authorities)
         if self._connections is not None:
