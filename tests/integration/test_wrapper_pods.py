@@ -42,7 +42,7 @@ class ExecTests(PodsCase):
     def test_compartments(self) -> None:
         """A pod of another compartment is refused, also as the pod of a service; others get as far as kubectl does."""
         self.make_service("bravo", {_LABEL: "US-TS-BRAVO"})
-        self.make_service("web", {"app": "web"})
+        self.make_service("web", {_LABEL: "DE-S-ALPHA"})
         for name in ("own", "none", "pods/own", "svc/web"):
             ran = self.svc("exec", name, "--", "true")
             self.assertEqual(1, ran.returncode)
