@@ -13,9 +13,10 @@ from dataclasses import replace
 from svc import naming
 from svc.compartments.admission import admits, is_concerned
 from svc.errors import SvcError
+from svc.injection.errors import ReviewInvalid
 from svc.injection.review import ReviewOutcome, ReviewRequest, permission, read_connection, refusal
 from svc.kube.client import Client
-from svc.kube.errors import NotFound
+from svc.kube.errors import KubernetesError, NotFound
 from svc.kube.kinds import PODS, SUBJECT_ACCESS_REVIEWS
 
 
@@ -57,9 +58,8 @@ class ConnectionReviews:
             await self._check(request)
         except CompartmentRefused as error:
             return refusal(uid, error), replace(outcome, result="denied", error=error)
-        except SvcError as error:
-            failed = ConnectionReviewFailed(pod=outcome.pod, detail=str(error))
-            return refusal(uid, failed), replace(outcome, error=failed)
+        except (ReviewInvalid, ConnectionReviewFailed) as error:
+            return refusal(uid, error), replace(outcome, error=error)
         return permission(uid), replace(outcome, result="allowed")
 
     async def _check(self, request: ReviewRequest) -> None:
@@ -71,12 +71,14 @@ class ConnectionReviews:
             raise ConnectionReviewFailed(pod=request.name, detail="there is no connection to the API server yet")
         try:
             pod = await client.get(PODS, request.name, request.namespace)
+            label = (pod["metadata"].get("labels") or {}).get(naming.LABEL_COMPARTMENT)
+            if admits(label, user.groups) or await _may_override(client, request):
+                return
         except NotFound:
             # The API server says so itself.
             return
-        label = (pod["metadata"].get("labels") or {}).get(naming.LABEL_COMPARTMENT)
-        if admits(label, user.groups) or await _may_override(client, request):
-            return
+        except KubernetesError as error:
+            raise ConnectionReviewFailed(pod=request.name, detail=str(error)) from error
         raise CompartmentRefused(pod=request.name, compartment=label, user=user.username)
 
 
