@@ -15,11 +15,12 @@ from typing import Final
 
 from svc.errors import Reason, SvcError
 from svc.folders import make_folder
+from svc.pqissuer.keydocument import MAX_DOCUMENT
 from svc.workload.files import refuse_open_folder, write_atomically
 
 NAME: Final = "keys.json"
 _LOCK: Final = "keys.lock"
-MAX_FILE: Final = 1024 * 1024
+MAX_FILE: Final = MAX_DOCUMENT
 
 
 class KeysRefused(SvcError):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -24,13 +24,10 @@ from svc.authority.x509ca import Root
 from svc.errors import SvcError
 from svc.identity.spiffeid import TrustDomain
 from svc.notary.pqissuer import PqIssuer
-from svc.pqissuer.keydocument import KeyDocumentInvalid, read_keys, serialize_keys
+from svc.pqissuer.keydocument import KINDS, KeyDocumentInvalid, Kind, read_keys, serialize_keys
 from svc.pqissuer.keyrecords import certified_record, read_certified, read_pq_root, slot_record, slots_of
 from svc.pqissuer.rotation import BACKDATE, KeyRing, Slot
 from svc.workload.files import FileMissing, FileRefused, read_secret
-
-Kind = Literal["x509", "jwt", "pq"]
-_KINDS: Final[tuple[Kind, ...]] = ("x509", "jwt", "pq")
 
 
 @dataclass(frozen=True)
@@ -56,7 +53,7 @@ class KeyStore:
     def __init__(self, folder: str, trust_domain: TrustDomain) -> None:
         self._file = KeyFile(folder)
         self._trust_domain = trust_domain
-        self._written: dict[str, list[dict[str, str]]] = {kind: [] for kind in _KINDS}
+        self._written: dict[str, list[dict[str, str]]] = {kind: [] for kind in KINDS}
 
     @property
     def path(self) -> str:
@@ -128,7 +125,7 @@ class ReadOnlyKeys:
 
 def serialized_keys(trust_domain: TrustDomain, slots: Mapping[Kind, tuple[Slot[Any], ...]]) -> bytes:
     """The content of a file with keys."""
-    return serialize_keys(trust_domain, {kind: [_record(slot) for slot in slots.get(kind, ())] for kind in _KINDS})
+    return serialize_keys(trust_domain, {kind: [_record(slot) for slot in slots.get(kind, ())] for kind in KINDS})
 
 
 def _parsed(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from svc import strictjson
 from svc.errors import SvcError
@@ -16,7 +16,8 @@ from svc.identity.spiffeid import TrustDomain
 
 MAX_DOCUMENT: Final = 1024 * 1024
 #: Keys of X.509 roots, of JWT-SVIDs, and of post-quantum roots.
-KINDS: Final = ("x509", "jwt", "pq")
+Kind = Literal["x509", "jwt", "pq"]
+KINDS: Final[tuple[Kind, ...]] = ("x509", "jwt", "pq")
 _VERSION: Final = 1
 
 #: The records of each kind.
