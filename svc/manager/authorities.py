@@ -50,14 +50,14 @@ class AuthoritiesDamaged(SvcError):
 
 
 @dataclass(frozen=True)
-class Authority:
+class CertificateAuthority:
     """A certificate authority and its key."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey = field(repr=False, compare=False)
 
     @classmethod
-    def make(cls, now: datetime, life: timedelta) -> Authority:
+    def make(cls, now: datetime, life: timedelta) -> CertificateAuthority:
         """Make an authority that ends after ``life``."""
         key = ec.generate_private_key(ec.SECP256R1())
         name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "svc webhook")])
@@ -100,9 +100,9 @@ def renewal(tls: HeldTls, now: datetime, life: timedelta) -> datetime:
 class Authorities:
     """The authority that signs, the one that follows it, and the one before."""
 
-    current: Authority
-    next: Authority | None = None
-    previous: Authority | None = None
+    current: CertificateAuthority
+    next: CertificateAuthority | None = None
+    previous: CertificateAuthority | None = None
 
     @property
     def trusted(self) -> tuple[x509.Certificate, ...]:
@@ -119,7 +119,7 @@ class Authorities:
         """Write the data of the Secret."""
         data: dict[str, str] = {}
         for part in _PARTS:
-            found: Authority | None = getattr(self, part)
+            found: CertificateAuthority | None = getattr(self, part)
             if found is not None:
                 key = found.key.private_bytes(
                     serialization.Encoding.PEM,
@@ -162,12 +162,14 @@ def advance(
     if authorities is None or now >= authorities.current.end:
         # The manager was away for too long: nothing that was published is of use any more.
         waiting = None if authorities is None else authorities.next
-        return Authorities(waiting if waiting is not None and now < waiting.end else Authority.make(now, life))
+        return Authorities(
+            waiting if waiting is not None and now < waiting.end else CertificateAuthority.make(now, life)
+        )
     if authorities.previous is not None and now >= authorities.previous.end:
         authorities = replace(authorities, previous=None)
     if authorities.next is None:
         if now >= authorities.current.due(life):
-            authorities = replace(authorities, next=Authority.make(now, life))
+            authorities = replace(authorities, next=CertificateAuthority.make(now, life))
     elif published(authorities.next.certificate):
         authorities = Authorities(authorities.next, None, authorities.current)
     return authorities
@@ -186,7 +188,7 @@ def _base64(octets: bytes) -> str:
     return base64.b64encode(octets).decode("ascii")
 
 
-def _read(data: Mapping[str, str], part: str) -> Authority | None:
+def _read(data: Mapping[str, str], part: str) -> CertificateAuthority | None:
     if f"{part}.crt" not in data:
         return None
     try:
@@ -196,4 +198,4 @@ def _read(data: Mapping[str, str], part: str) -> Authority | None:
         raise AuthoritiesDamaged(defect=f"{part}.crt or {part}.key cannot be read") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise AuthoritiesDamaged(defect=f"{part}.key is not that of {part}.crt")
-    return Authority(certificate, key)
+    return CertificateAuthority(certificate, key)

@@ -39,7 +39,7 @@ class ConfigurationKeyUnknown(SvcError):
     hint = "a ConfigMap has the key cluster.yaml, a Secret metrics.crt, metrics.key and metrics-clients.crt"
 
 
-class Configuration(NamedTuple):
+class ManagerConfiguration(NamedTuple):
     """What is in force."""
 
     cluster: ClusterSettings
@@ -64,7 +64,7 @@ class HotConfiguration:
         namespace: str,
         from_file: ClusterSettings | None,
         metrics: ManagerMetrics,
-        configured: Callable[[Configuration], object],
+        configured: Callable[[ManagerConfiguration], object],
         refused: Callable[[SvcError], object],
         failed: Callable[[SvcError], object],
     ) -> None:
@@ -112,7 +112,7 @@ class HotConfiguration:
         tls = self._read("secret", lambda: self._tls(secret))
         if cluster is not None and tls is not None:
             self._metrics.reloaded()
-            self._configured(Configuration(cluster, tls))
+            self._configured(ManagerConfiguration(cluster, tls))
 
     def _read(self, source: Source, read: Callable[[], Any]) -> Any:
         """Return what is read, None where it is refused."""

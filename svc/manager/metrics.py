@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -36,64 +37,35 @@ class ManagerMetrics:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._reconciled = Counter(
-            "svc_manager_reconcile", "Reconcile attempts", ["controller", "result"], registry=registry
-        )
-        self._durations = Histogram(
-            "svc_manager_reconcile_duration_seconds",
-            "Wall time per reconcile call",
-            ["controller"],
-            registry=registry,
-            buckets=_DURATIONS,
-        )
-        self._delays = Histogram(
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self._reconciled = counter("svc_manager_reconcile", "Reconcile attempts", ["controller", "result"])
+        name, text = "svc_manager_reconcile_duration_seconds", "Wall time per reconcile call"
+        self._durations = histogram(name, text, ["controller"], buckets=_DURATIONS)
+        name, text = (
             "svc_manager_reconcile_requeue_after_seconds",
             "Requested requeue delay where the result is requeue",
-            ["controller"],
-            registry=registry,
-            buckets=_DELAYS,
         )
-        self._valid = Gauge(
-            "svc_manager_license_valid", "1 while at least one valid license exists, else 0", registry=registry
-        )
-        self._reloads = Counter(
-            "svc_manager_config_reloads",
-            "Reloads of the configuration; the source is all, or the one that was refused",
-            ["result", "source"],
-            registry=registry,
-        )
-        self._watch_errors = Counter(
-            "svc_manager_config_watch_errors",
-            "Failures of a watch of the configuration, which starts again after 5 s",
-            ["source"],
-            registry=registry,
-        )
-        self._reviews = Counter(
-            "svc_manager_webhook_requests",
-            "Calls of the admission webhook",
-            ["operation", "resource", "result"],
-            registry=registry,
-        )
-        self._review_durations = Histogram(
-            "svc_manager_webhook_duration_seconds",
-            "Time until the admission webhook answers",
-            ["operation", "resource"],
-            registry=registry,
-            buckets=_DURATIONS,
-        )
+        self._delays = histogram(name, text, ["controller"], buckets=_DELAYS)
+        self._valid = gauge("svc_manager_license_valid", "1 while at least one valid license exists, else 0")
+        text = "Reloads of the configuration; the source is all, or the one that was refused"
+        self._reloads = counter("svc_manager_config_reloads", text, ["result", "source"])
+        text = "Failures of a watch of the configuration, which starts again after 5 s"
+        self._watch_errors = counter("svc_manager_config_watch_errors", text, ["source"])
+        labels = ["operation", "resource"]
+        self._reviews = counter("svc_manager_webhook_requests", "Calls of the admission webhook", [*labels, "result"])
+        name, text = "svc_manager_webhook_duration_seconds", "Time until the admission webhook answers"
+        self._review_durations = histogram(name, text, labels, buckets=_DURATIONS)
+        text = "Failures syncing agent sources from the SPIFFE Workload API socket; reconciles go on"
+        self._sync_errors = counter("svc_manager_agent_sources_sync_errors", text)
+        text = "Registration entries that the SPIRE server did not accept, at each attempt"
+        self._entry_failures = counter("svc_manager_spire_entry_failures", text, ["action"])
+        self._begin(controllers)
+
+    def _begin(self, controllers: tuple[str, ...]) -> None:
+        """Make the series whose labels have closed values."""
         for result in ("allowed", "denied", "error"):
             self._reviews.labels("CREATE", "pods", result)
-        self._sync_errors = Counter(
-            "svc_manager_agent_sources_sync_errors",
-            "Failures syncing agent sources from the SPIFFE Workload API socket; reconciles go on",
-            registry=registry,
-        )
-        self._entry_failures = Counter(
-            "svc_manager_spire_entry_failures",
-            "Registration entries that the SPIRE server did not accept, at each attempt",
-            ["action"],
-            registry=registry,
-        )
         for action in ("create", "update", "delete"):
             self._entry_failures.labels(action)
         for name in controllers:

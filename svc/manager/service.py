@@ -23,7 +23,7 @@ from svc.kube.client import Client, connect
 from svc.kube.errors import KubernetesError
 from svc.manager.config import ClusterSettings, ManagerSettings, WebhookSettings
 from svc.manager.control import CONTROLLERS, Control, Controller, Supervised
-from svc.manager.hotconfig import RESTART_SECONDS, Configuration, HotConfiguration
+from svc.manager.hotconfig import RESTART_SECONDS, HotConfiguration, ManagerConfiguration
 from svc.manager.identities import EntryController
 from svc.manager.issuerkeys import IssuerKeysController
 from svc.manager.metrics import ManagerMetrics
@@ -163,7 +163,7 @@ class Manager(Daemon[ManagerSettings]):
             parts = (client, cluster, spire, namespace, self._metrics, self._reactor, self._failed)
             yield Supervised(partial(EntryController, *parts), self._metrics, longest_pause=spire.every)
 
-    def _configured(self, client: Client, configuration: Configuration) -> None:
+    def _configured(self, client: Client, configuration: ManagerConfiguration) -> None:
         """Run the controllers under another configuration; those before are cancelled first."""
         former, self._controlling = self._controlling, None
         if self._access is not None:

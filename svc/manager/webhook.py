@@ -30,9 +30,9 @@ from zope.interface import implementer
 from svc.errors import SvcError, printable
 from svc.injection import ReviewOutcome, review
 from svc.kube.cache import Cache
-from svc.kube.client import Client
+from svc.kube.client import Client, Object
 from svc.kube.kinds import SECRETS
-from svc.manager.authorities import Authorities, Authority, renewal
+from svc.manager.authorities import Authorities, CertificateAuthority, renewal
 from svc.manager.config import ClusterSettings, WebhookSettings
 from svc.manager.connections import ConnectionReviews
 from svc.manager.metrics import ManagerMetrics
@@ -104,7 +104,10 @@ class WebhookServer:
         self._reactor = reactor
         self._now = now
         self._tls: HeldTls | None = None
-        self._issuer: Authority | None = None
+        #: The Secret that was read last, and the authority in it that signs.
+        self._read: Object | None = None
+        self._issuer: CertificateAuthority | None = None
+        self._certified_by: CertificateAuthority | None = None
         self._due: datetime | None = None
         self._client: Client | None = None
         self._connections = ConnectionReviews(lambda: self._client)
@@ -128,7 +131,10 @@ class WebhookServer:
         if found is None:
             return
         try:
-            self._certify(Authorities.from_data(found.get("data") or {}).current)
+            if self._issuer is None or found is not self._read:
+                self._issuer = Authorities.from_data(found.get("data") or {}).current
+                self._read = found
+            self._certify(self._issuer)
             if self._service is None:
                 self._open()
         except SvcError as error:
@@ -136,13 +142,13 @@ class WebhookServer:
         else:
             self._report(None)
 
-    def _certify(self, issuer: Authority) -> None:
+    def _certify(self, issuer: CertificateAuthority) -> None:
         now = self._now()
-        if self._issuer == issuer and self._due is not None and now < self._due:
+        if self._certified_by == issuer and self._due is not None and now < self._due:
             return
         life = timedelta(seconds=self._settings.certificateLife)
         self._tls = issuer.issue(server_names(self._settings, self._namespace), now, life)
-        self._issuer, self._due = issuer, renewal(self._tls, now, life)
+        self._certified_by, self._due = issuer, renewal(self._tls, now, life)
         (certificate,) = self._tls.chain
         emit(
             self.log,

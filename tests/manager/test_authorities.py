@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.manager.authorities import Authorities, AuthoritiesDamaged, Authority, advance, renewal
+from svc.manager.authorities import Authorities, AuthoritiesDamaged, CertificateAuthority, advance, renewal
 from tests.license.material import NOW as START
 
 LIFE = timedelta(hours=3)
@@ -80,7 +80,7 @@ class CertificateTests(SynchronousTestCase):
 
     def test_end_of_a_certificate(self) -> None:
         """It ends with its life, or with its authority, and is replaced after two thirds."""
-        authority = Authority.make(NOW, LIFE)
+        authority = CertificateAuthority.make(NOW, LIFE)
         for life in (timedelta(hours=1), timedelta(days=30)):
             tls = authority.issue(("a", "b"), NOW, life)
             kept = min(life, LIFE)
@@ -89,7 +89,7 @@ class CertificateTests(SynchronousTestCase):
 
     def test_secret(self) -> None:
         """The Secret gives back the same authorities; what is damaged is named."""
-        whole = Authorities(*(Authority.make(NOW, LIFE) for _ in range(3)))
+        whole = Authorities(*(CertificateAuthority.make(NOW, LIFE) for _ in range(3)))
         data = whole.to_data()
         self.assertEqual(whole, Authorities.from_data(data))
         self.assertEqual(whole.bundle, Authorities.from_data(data).bundle)
