@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from svc.compartments.errors import CompartmentError
+from svc.compartments.argv import read_boolean
 
 #: Flags that do not take the next word: booleans, and those whose value is optional.
 ALONE: Final = frozenset({
@@ -32,11 +32,6 @@ SHORT: Final = {
 _FILES: Final = frozenset({"filename", "kustomize", "recursive"})
 #: The commands below ``apply``.
 _BELOW: Final = frozenset({"edit-last-applied", "set-last-applied", "view-last-applied"})
-#: As ``strconv.ParseBool`` of Go.
-_BOOLEANS: Final = {
-    **dict.fromkeys(("1", "t", "T", "TRUE", "true", "True"), True),
-    **dict.fromkeys(("0", "f", "F", "FALSE", "false", "False"), False),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +72,8 @@ class ApplyFlags:
             if not name:
                 arguments += flag
             if name == "force":
-                force = _boolean(flag[0])
+                _name, equals, value = flag[0].partition("=")
+                force = read_boolean("force", value if equals else None)
             elif name in _FILES:
                 files += flag
             elif name == "kubectl-force":
@@ -123,11 +119,3 @@ def _short(letters: str, pending: list[str]) -> Iterator[tuple[str, list[str]]]:
             yield name, [f"-{letter}", *value]
             return
         yield name, [f"-{letter}"]
-
-
-def _boolean(flag: str) -> bool:
-    _name, equals, value = flag.partition("=")
-    found = _BOOLEANS.get(value) if equals else True
-    if found is None:
-        raise CompartmentError("flag_value_invalid", flag="force", value=value, expected="true or false")
-    return found

@@ -55,6 +55,18 @@ _TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
 
 
+def read_boolean(flag: str, value: str | None) -> bool:
+    """
+    Read the value of a flag that is true or false, as ``strconv.ParseBool`` of Go; true where it has none.
+
+    Raises:
+        CompartmentError: ``flag_value_invalid``.
+    """
+    if value is not None and value not in _TRUE and value not in _FALSE:
+        raise CompartmentError("flag_value_invalid", flag=flag, value=value, expected="true or false")
+    return value is None or value in _TRUE
+
+
 class Given(NamedTuple):
     """
     A flag that was given.
@@ -123,11 +135,8 @@ class CommandLine:
         Raises:
             CompartmentError: ``flag_value_invalid``.
         """
-        found = [each.value for each in self.flags if each.name == name]
-        for value in found:
-            if value is not None and value not in _TRUE and value not in _FALSE:
-                raise CompartmentError("flag_value_invalid", flag=name, value=value, expected="true or false")
-        return bool(found) and (found[-1] is None or found[-1] in _TRUE)
+        found = [read_boolean(name, each.value) for each in self.flags if each.name == name]
+        return bool(found) and found[-1]
 
     def reads_input(self) -> bool:
         """Whether standard input is one of the files."""
