@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from svc.errors import SvcError
+from svc.quickstart import kubernetes
 from svc.quickstart.processes import (
     QuickstartError,
     Running,
@@ -66,10 +67,14 @@ At the end, and after an interrupt, the processes are ended and their temporary 
 with --keep, the folder stays and is named; it holds configuration, logs and reports. Exit status: 0 after a verified
 answer, 1 after an error or an interrupt, 2 for mistaken arguments.
 
+With --kubernetes it starts a Kubernetes cluster of one node, installs the chart, lets the webhook inject the proxy into
+a Deployment, sends one verified request and one that is refused, uninstalls, and shows that nothing is left.
+
 examples:
   bin/quickstart
   bin/quickstart --upstream 127.0.0.1:8080
-  bin/quickstart --keep; bin/quickstart --stop"""
+  bin/quickstart --keep; bin/quickstart --stop
+  bin/quickstart --kubernetes"""
 
 
 class Quickstart:
@@ -314,11 +319,18 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--upstream", metavar="HOST:PORT", help="your own application instead of the built-in one")
     parser.add_argument("--spire-socket", metavar="PATH", help="the SPIRE agent at this socket gives the identities")
     parser.add_argument(
+        "--kubernetes",
+        action="store_true",
+        help="the Helm chart on a Kubernetes cluster of its own instead, with an ordinary Deployment; needs root",
+    )
+    parser.add_argument(
         "--port", type=int, default=8443, help="where the proxy listens on 127.0.0.1; 0: any free port (default: 8443)"
     )
     parser.add_argument("--keep", action="store_true", help="leave everything running, and keep the folder")
     parser.add_argument("--stop", action="store_true", help="end what earlier runs with --keep left, and exit")
     options = parser.parse_args(arguments)
+    if options.kubernetes and not (options.upstream is None and options.spire_socket is None and options.port == 8443):
+        parser.error("--kubernetes: the options --upstream, --spire-socket and --port belong to the run without it")
     if options.upstream is not None:
         try:
             address = HostPort.parse(options.upstream)
@@ -337,11 +349,17 @@ def main(arguments: list[str]) -> int:
     try:
         if options.stop:
             ended = State(checkout / _STATE).stop()
+            for name in kubernetes.kept(checkout):
+                kubernetes.end(checkout, name)
+                ended.append(name)
             result = f"stopped {', '.join(ended)}" if ended else "nothing was running"
             print(f"quickstart: {result}", file=sys.stderr)
         else:
             raise_interrupts()
-            Quickstart(options, checkout).run()
+            if options.kubernetes:
+                kubernetes.KubernetesQuickstart(checkout, shortened).run(keep=options.keep)
+            else:
+                Quickstart(options, checkout).run()
     except (SvcError, OSError) as error:
         print(f"quickstart: {error}", file=sys.stderr)
         if isinstance(error, SvcError) and error.hint:

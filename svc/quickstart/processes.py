@@ -45,6 +45,19 @@ class QuickstartError(SvcError):
             "is that the path of a running agent? then make a registration entry for uid {uid}",
         ),
         "request_failed": Reason("svc curl ended with status {status}", "what it wrote is above, and in {folder}"),
+        "root_needed": Reason("a cluster needs root: it has network, mount and PID namespaces of its own", "use sudo"),
+        "step_failed": Reason(
+            "{what} ended with status {status}: {last}", "{advice}the whole output of each step is in {folder}"
+        ),
+        "not_refused": Reason(
+            "a pod without permission was not answered 403 but {answer}", "the output of each step is in {folder}"
+        ),
+        "refusal_unlogged": Reason(
+            "the proxy logged no refusal of the pod without permission", "the output of each step is in {folder}"
+        ),
+        "left_behind": Reason(
+            "helm uninstall with purge left {left}", "the output of each step is in {folder}; report it as a defect"
+        ),
         "process_ended": Reason("{name} ended with status {status}: {last}", "the whole log is in {log}"),
         "not_ready": Reason("{name} was not ready within {seconds} s: {last}", "the whole log is in {log}"),
         "state_unreadable": Reason(

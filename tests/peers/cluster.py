@@ -759,6 +759,7 @@ def _parser() -> argparse.ArgumentParser:
     load = commands.add_parser("load", help="import images")
     load.add_argument("images", nargs="+", type=Path, metavar="IMAGE.tar", help="as bin/image makes them")
     commands.add_parser("kubectl", help="run kubectl on it, with the arguments that follow", add_help=False)
+    commands.add_parser("node", help="run a program on its node, with the arguments that follow", add_help=False)
     return parser
 
 
@@ -778,6 +779,8 @@ def _perform(options: argparse.Namespace, arguments: Sequence[str]) -> int:
     elif options.command == "kubectl":
         command = cluster.kubectl_command(*arguments)
         os.execv(command[0], command)
+    elif options.command == "node":
+        print(cluster.node_exec(*arguments), end="")
     else:
         print(cluster.kubeconfig)
         if options.command == "status":
@@ -808,8 +811,8 @@ def _up(cluster: Cluster, options: argparse.Namespace) -> int:
 
 def main(given: Sequence[str]) -> int:
     """Run ``bin/cluster``; gives the exit status."""
-    # All that follows belongs to kubectl, its flags too.
-    own = given.index("kubectl") + 1 if "kubectl" in given else len(given)
+    # All that follows belongs to the program, its flags too.
+    own = next((index + 1 for index, each in enumerate(given) if each in ("kubectl", "node")), len(given))
     try:
         return _perform(_parser().parse_args(given[:own]), given[own:])
     except ClusterFailed as error:

@@ -56,6 +56,13 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual((_options(["--port=0"]).port, _options(["--port=65535"]).port), (0, 65535))
         self.assertIn("invalid int value", self.refused("--port", "https"))
 
+    def test_kubernetes(self) -> None:
+        """The run on a cluster has no use for the options of the other one, and says so."""
+        self.assertTrue(_options(["--kubernetes", "--keep"]).kubernetes)
+        for arguments in (["--port", "1"], ["--upstream", "web:80"], ["--spire-socket", "/a.sock"]):
+            output = self.refused("--kubernetes", *arguments)
+            self.assertIn("--kubernetes: the options --upstream, --spire-socket and --port belong to", output)
+
     def test_unknown(self) -> None:
         """Unknown and abbreviated options are refused."""
         for word in ("--nothing", "--sto", "--upstrea=a:1"):
