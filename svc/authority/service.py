@@ -200,7 +200,7 @@ class Authority(Daemon[AuthoritySettings]):
     def _load_keys(self, now: datetime) -> None:
         """Read stored keys or make new ones."""
         kept = StoredKeys() if self._keys is None else self._keys.open(now)
-        self._pq = self._make_pq_roots()
+        self._pq = self._make_pq_roots(now)
         if self._keys is None:
             return
         if self._domain is not None:
@@ -280,7 +280,7 @@ class Authority(Daemon[AuthoritySettings]):
         source.subscribe(self.tick)
         return source
 
-    def _make_pq_roots(self) -> PqRootRing | None:
+    def _make_pq_roots(self, now: datetime) -> PqRootRing | None:
         if not self._has_pq:
             return None
         settings = self.settings
@@ -288,6 +288,10 @@ class Authority(Daemon[AuthoritySettings]):
             before = read_pq_bundles(settings.pq_bundle_path)
         except PqFileMissing:
             before = PqBundles()
+            if settings.keysFile is not None:
+                # An earlier process may have published these roots from another disk. Changes are rarer than seconds,
+                # so its sequence is lower than the time.
+                before = PqBundles.after(settings.trustDomain, int(now.timestamp()))
         roots = _pq_roots(settings, before, self._random)
         roots.keep_federated(frozenset(each.trustDomain for each in settings.federatesWith))
         return roots

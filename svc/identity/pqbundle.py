@@ -63,6 +63,11 @@ class PqBundles:
     _dropped: Mapping[TrustDomain, int] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
+    def after(cls, trust_domain: TrustDomain, sequence: int) -> PqBundles:
+        """No roots yet; the first ones of the trust domain get a higher sequence than this one."""
+        return cls({}, {trust_domain: sequence})
+
+    @classmethod
     def parse(cls, data: bytes) -> PqBundles:
         """
         Read the content of the file; keys of an unknown type or algorithm are ignored.

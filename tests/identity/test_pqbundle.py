@@ -149,6 +149,13 @@ class SequenceTests(SynchronousTestCase):
         self.assertRaises(SequenceFell, self.at(7).advanced_to, self.at(7, PQ.rotated()))
         self.assertEqual(self.at(7).advanced_to(self.at(7)), self.at(7))
 
+    def test_after(self) -> None:
+        """Whoever continues after a sequence without its roots gives the first ones a higher sequence."""
+        begun = PqBundles.after(DOMAIN, 6)
+        self.assertEqual({}, begun.entries)
+        self.assertEqual(7, begun.with_bundle(PQ.bundle()).entries[DOMAIN].sequence)
+        self.assertRaises(SequenceFell, begun.advanced_to, self.at(5))
+
     def test_one_domain_with_a_lower_sequence(self) -> None:
         """A lower sequence of one trust domain refuses the whole file."""
         both = PqBundles({**self.at(3).entries, **self.at(3, OTHER).entries})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,32 @@ class IssuerKeysTests(ManagerCase):
         """An authority with the Secret as its file announces a root that was added, and goes on without a restart."""
         self.issuer(rootTtl="40s")
         eventually(self.roots)
+        authority, keys = self.authority("40s")
+        authority.start()
+        eventually(lambda: self.announced(authority))
+        self.assertEqual(1, self.announced(authority))
+        eventually(lambda: len(self.roots()) == 2)
+        self.write(keys)
+        eventually(lambda: self.announced(authority) == 2)
+
+    def test_sequence_of_another_pod(self) -> None:
+        """An issuer that starts on an empty disk, as a new pod does, publishes the same roots with a higher sequence."""
+        self.issuer()
+        eventually(self.roots)
+        authority, _keys = self.authority("365d")
+        sequences = []
+        for _pod in range(2):
+            authority.start()
+            eventually(lambda: self.announced(authority))
+            sequences.append(read_pq_bundles(str(authority.pq_bundle_path)).entries[DOMAIN].sequence)
+            authority.kill()
+            authority.pq_bundle_path.unlink()
+            # No pod is replaced within a second.
+            eventually(lambda: time.time() > sequences[-1])
+        self.assertLess(*sequences)
+
+    def authority(self, ttl: str) -> tuple[RunningAuthority, Path]:
+        """An issuer with the Secret as its file, beside an authority with the Workload API; not started yet."""
         other = RunningAuthority("prod.example.org")
         self.stack.callback(other.stop)
         other.start()
@@ -93,21 +120,18 @@ class IssuerKeysTests(ManagerCase):
             "adminAddr": authority.config.get("adminAddr"),
             "pqIssuer": {
                 **authority.config["pqIssuer"],
-                "rootTtl": "40s",
+                "rootTtl": ttl,
                 "bundleFile": str(authority.pq_bundle_path),
             },
         }
-        authority.start()
+        return authority, keys
 
-        def announced() -> int:
-            found = read_pq_bundles(str(authority.pq_bundle_path)).entries.get(DOMAIN)
-            return len(found.bundle.anchors) if found else 0
-
-        eventually(authority.pq_bundle_path.exists)
-        self.assertEqual(1, announced())
-        eventually(lambda: len(self.roots()) == 2)
-        self.write(keys)
-        eventually(lambda: announced() == 2)
+    def announced(self, authority: RunningAuthority) -> int:
+        """How many roots an issuer announces."""
+        if not authority.pq_bundle_path.exists():
+            return 0
+        found = read_pq_bundles(str(authority.pq_bundle_path)).entries.get(DOMAIN)
+        return len(found.bundle.anchors) if found else 0
 
     def write(self, path: Path) -> None:
         """Bring the Secret to a file, as a kubelet does."""
