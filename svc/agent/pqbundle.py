@@ -1,6 +1,8 @@
 """
 The PQ bundle of the node: what the issuer publishes, as the file that verifiers read.
 
+Each request reports what the file has.
+
 The file is never replaced by one that is malformed or older, and stays while the issuer is away.
 """
 
@@ -24,7 +26,8 @@ from svc.workload.errors import CredentialsMissing, PqFileRefused
 from svc.workload.files import write_atomically
 from svc.workload.pqfile import read_pq_bundles
 
-#: Seconds between attempts while there is no file at all: the first pods of a node wait for it.
+#: Seconds between attempts while there is no file at all, since the first pods of a node wait for it, and until a new
+#: one is reported.
 EAGER_SECONDS: Final = 1.0
 
 
@@ -41,7 +44,8 @@ class NodePqBundle(Service):
 
     Args:
         path: of the file.
-        fetch: gets the bundle of the issuer; fails with ``SvcError``.
+        fetch: gets the bundle of the issuer, and reports to it what the file has, None for nothing; fails with
+            ``SvcError``.
         every: seconds between two attempts.
         clock: a reactor's.
         state: called after each attempt with None, or with why the file may be old.
@@ -53,7 +57,7 @@ class NodePqBundle(Service):
     def __init__(
         self,
         path: str,
-        fetch: Callable[[], Deferred[PqBundles]],
+        fetch: Callable[[PqBundles | None], Deferred[PqBundles]],
         every: float,
         clock: object,
         state: Callable[[SvcError | None], None],
@@ -83,19 +87,21 @@ class NodePqBundle(Service):
             self._attempt.cancel()
 
     def _update(self) -> Deferred[None]:
-        self._attempt = self._fetch().addCallback(self._got).addErrback(self._failed)
+        self._attempt = self._fetch(self._known()).addCallback(self._got).addErrback(self._failed)
         return self._attempt
 
     def _got(self, newer: PqBundles) -> None:
         known = self._known()
         bundles = newer if known is None else known.advanced_to(newer)
+        again = self._every
         if known is None or bundles.serialize() != known.serialize():
             try:
                 write_atomically(self._path, bundles.serialize())
             except OSError as error:
                 raise PqBundleUnwritable(path=self._path, why=error.strerror or str(error)) from error
+            again = min(EAGER_SECONDS, again)
             emit(self.log, Event.AGENT_PQ_BUNDLE_WRITTEN, attributes={"path": str(self._path), **_sequences(bundles)})
-        self._loop.interval = self._every
+        self._loop.interval = again
         self._said = ""
         self._state(None)
 

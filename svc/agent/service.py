@@ -130,9 +130,20 @@ class Agent(Daemon[AgentSettings]):
 
     def _bundle_service(self, settings: PqBundleSettings, now: Callable[[], datetime]) -> NodePqBundle:
         expected = parse_matcher(settings.issuerID)
+        trust_domain = TrustDomain.parse(self.settings.trustDomain)
+        node = _node_name(self.settings.csi)
 
-        def fetch() -> Deferred[PqBundles]:
-            return fetch_pq_bundles(str(settings.issuer), self._source, self._reactor, now=now, expected=expected)
+        def fetch(served: PqBundles | None) -> Deferred[PqBundles]:
+            own = None if served is None else served.entries.get(trust_domain)
+            return fetch_pq_bundles(
+                str(settings.issuer),
+                self._source,
+                self._reactor,
+                now=now,
+                expected=expected,
+                node=node,
+                sequence=0 if own is None else own.sequence,
+            )
 
         return NodePqBundle(
             settings.file, fetch, settings.every, self._reactor, partial(self._health.report, PQ_BUNDLE)
@@ -193,11 +204,15 @@ class _Volumes(CsiObserver):
             emit(self.log, Event.AGENT_CSI_FAILED, detail_reason=error.reason, detail=str(error))
 
 
+def _node_name(settings: CsiSettings | None) -> str:
+    given = None if settings is None else settings.nodeName
+    return given or os.environ.get("NODE_NAME") or socket.gethostname()
+
+
 def _csi_service(settings: CsiSettings, observer: CsiObserver) -> CsiService:
-    node = settings.nodeName or os.environ.get("NODE_NAME") or socket.gethostname()
     driver = NodeDriver(settings.folders, settings.pods, LinuxMounts())
     return CsiService(
-        NodeService(settings.driver, __version__, node, driver, observer),
+        NodeService(settings.driver, __version__, _node_name(settings), driver, observer),
         RegistrationService(settings.driver, settings.endpoint or settings.socket, observer),
         settings.socket,
         os.path.join(settings.registration, f"{settings.driver}-reg.sock"),

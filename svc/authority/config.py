@@ -14,9 +14,10 @@ from svc import naming
 from svc.authority.registration import Entry, Registry, Selectors
 from svc.authority.x509ca import ALGORITHMS
 from svc.errors import SvcError
+from svc.identity.matchers import Matcher, parse_matcher
 from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.process.settings import DaemonSettings
-from svc.process.values import AbsolutePath, Gid, OptionalAddress, Uid
+from svc.process.values import AbsolutePath, Gid, MatcherText, OptionalAddress, Uid
 from svc.settings import (
     Address,
     ConfigInvalid,
@@ -36,6 +37,7 @@ MIN_TTL: Final = 2.0
 #: The lifetime of a key is at least this many times that of what it signs, see ``rotation``.
 TTL_SHARE: Final = 4
 ISSUER_PATH: Final = "/svc/authority"
+AGENT_PATH: Final = "/svc/agent"
 _SHA256: Final = re.compile(r"[0-9a-f]{64}\Z")
 _MODES: Final = {"0600": 0o600, "0660": 0o660, "0666": 0o666}
 
@@ -183,6 +185,11 @@ class PqSettings(Settings):
     """The life of roots."""
     bundleFile: AbsolutePath | None = None
     """Where the post-quantum roots are written, by default `pq-bundle.json` in the folder of the socket."""
+    agents: MatcherText | None = None
+    """The SPIFFE ID of the agents of nodes, whose reports count; by default `spiffe://<trustDomain>/svc/agent`."""
+    reportLife: Duration = 3600.0
+    """How long the report of a node counts. A new root signs early only when the issuer has collected reports for so
+    long."""
     allowUids: Items[Uid] | None = None
     """Who may ask at the socket where there are no entries; by default the own user."""
 
@@ -266,6 +273,12 @@ class AuthoritySettings(DaemonSettings):
         """The identity of the authority itself."""
         given = self.pqIssuer.spiffeID if self.pqIssuer else None
         return given or SpiffeID(self.trustDomain, ISSUER_PATH)
+
+    @property
+    def agents(self) -> Matcher:
+        """The identities of the agents of nodes."""
+        given = self.pqIssuer.agents if self.pqIssuer else None
+        return parse_matcher(given or str(SpiffeID(self.trustDomain, AGENT_PATH)))
 
     @property
     def longest_ttl(self) -> float:

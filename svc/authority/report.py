@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -26,6 +26,8 @@ from svc.transport.observer import NullObserver, Role
 #: One record a second for each kind of refusal by one user.
 REFUSAL_SECONDS: Final = 1.0
 _MAX_KINDS: Final = 1024
+#: Nodes that are named in one record.
+MAX_NAMES: Final = 20
 #: Handshakes that end because of who the peer is.
 _REFUSED: Final = frozenset({PeerDenied.reason, PeerSvidInvalid.reason})
 
@@ -93,6 +95,13 @@ class AuthorityLog:
         elif error.claimed_spiffe_id:
             fields["claimed_spiffe_id"] = error.claimed_spiffe_id
         self._refusal(None, error.detail, fields, {"call": "pq-leaf"})
+
+    def nodes_behind(self, names: Sequence[str]) -> None:
+        """Log the nodes that do not have the root that begins to sign, if there are any."""
+        if names:
+            more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+            detail = f"{', '.join(names[:MAX_NAMES])}{more} serve no bundle with it: leaves below it are refused there"
+            self.record("svc.authority.nodes.behind", {"detail": detail}, {"nodes": len(names)}, warn=True)
 
     def file_refused(self, path: str, error: SvcError) -> None:
         """Log a file that is not used."""

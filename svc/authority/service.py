@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
+from cryptography import x509
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -37,6 +38,7 @@ from svc.notary.errors import NotaryError
 from svc.notary.pqissuer import PqIssuer
 from svc.pqissuer.endpoint import PqService, pq_site
 from svc.pqissuer.listener import TlsListener
+from svc.pqissuer.nodes import NodeReport, ServingNodes
 from svc.pqissuer.roots import PqRootRing
 from svc.pqissuer.rotation import KeyRing, Slot
 from svc.pqissuer.web import TlsCaller
@@ -88,6 +90,9 @@ class Authority(Daemon[AuthoritySettings]):
         self._domain = None if settings.pq_only else self._make_domain()
         self._source = self._make_source()
         self._pq: PqRootRing | None = None
+        life = (settings.pqIssuer or PqSettings()).reportLife
+        self._nodes = ServingNodes(reactor.seconds(), life)
+        self._signing: x509.Certificate | None = None
         self._keys = _stored_keys(settings)
         pq_path = settings.pq_bundle_path if self._has_pq else None
         self._publication = Publication(settings.archive_path, pq_path, settings.bundleFile)
@@ -185,6 +190,8 @@ class Authority(Daemon[AuthoritySettings]):
             held=() if self._api is None else self._api.held,
             svid=svid,
             issued=self._report.issued,
+            nodes=self._nodes.known(self._reactor.seconds()),
+            seconds=self._reactor.seconds(),
         )
 
     def _show_health(self, now: datetime, failure: SvcError | None) -> None:
@@ -232,13 +239,28 @@ class Authority(Daemon[AuthoritySettings]):
             file.check()
         rotated = [self._domain.advance(now)] if self._domain is not None else []
         if self._pq is not None:
-            rotated.append(self._pq.advance(now))
+            rotated.append(self._advance_pq(self._pq, now))
         if any(rotated):
             self._report.record("svc.authority.rotated", {}, {"trust_domain": str(self.settings.trustDomain)})
         domain, pq = self._domain, self._pq.bundles if self._pq is not None else None
         if domain is not None:
             self._publication.publish_bundle(domain.x509.bundle(), domain.jwt.bundle(), domain.sequence)
         self._publication.publish_roots(self._bundles(), pq, now)
+
+    def _advance_pq(self, roots: PqRootRing, now: datetime) -> bool:
+        """Rotate; a root that all nodes have signs before its time, and one that signs at its time whoever lacks it."""
+        seconds = self._reactor.seconds()
+        roots.begin_served(lambda sequence: self._nodes.all_serve(sequence, seconds), now)
+        changed = roots.advance(now)
+        before, self._signing = self._signing, roots.issuer(now).certificate
+        if before not in (None, self._signing):
+            self._report.nodes_behind(self._nodes.behind(roots.published(now), seconds))
+        return changed
+
+    def _reported(self, report: NodeReport, caller: Collection[SpiffeID]) -> None:
+        """Store what a node serves, if its agent says so."""
+        if any(self.settings.agents.matches(each) for each in caller):
+            self._nodes.report(report, self._reactor.seconds())
 
     def _bundles(self) -> BundleSet:
         if self._domain is not None:
@@ -308,7 +330,14 @@ class Authority(Daemon[AuthoritySettings]):
             return
         roots = self._pq
         service = PqService(
-            roots.issuer, self._bundles, self._audience, self._now, self._random, self._report, lambda: roots.bundles
+            roots.issuer,
+            self._bundles,
+            self._audience,
+            self._now,
+            self._random,
+            self._report,
+            lambda: roots.bundles,
+            self._reported,
         )
         if pq.socket is not None:
             site = pq_site(service, partial(UnixCaller, attest=self._attest(pq)), reactor)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any, Final
 
@@ -15,6 +15,7 @@ from svc.authority.report import AuthorityLog
 from svc.identity.algorithms import key_algorithm
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
+from svc.pqissuer.nodes import ServedBundle
 from svc.pqissuer.roots import PqRootRing
 from svc.pqissuer.rotation import KeyRing
 from svc.process.history import Totals
@@ -24,12 +25,13 @@ from svc.process.status import (
     IdentityStatus,
     IssuedCounts,
     ListenerStatus,
+    NodeStatus,
     RootStatus,
     Status,
     timestamp,
 )
 
-#: Identities that are shown: a megabyte of them would be refused by those who read the document.
+#: Identities that are shown, and nodes: a megabyte of them would be refused by those who read the document.
 MAX_ENTRIES: Final = 1000
 _KINDS: Final = {"x509": "X.509", "jwt": "JWT", "pq": "post-quantum"}
 
@@ -51,6 +53,8 @@ def authority_members(
     held: Iterable[IssuedSvid],
     svid: X509Svid | None,
     issued: IssuedCounts,
+    nodes: Mapping[str, ServedBundle],
+    seconds: float,
 ) -> dict[str, Any]:
     """
     Return the members of :class:`svc.process.status.Status` that an authority has.
@@ -58,6 +62,8 @@ def authority_members(
     Args:
         held: the SVIDs of open Workload API streams.
         svid: its own, where it runs beside another SPIFFE implementation.
+        nodes: what they serve.
+        seconds: the monotonic clock of their reports.
     """
     return {
         "trust_domain": str(settings.trustDomain),
@@ -66,6 +72,7 @@ def authority_members(
         "roots": tuple(_roots(domain, pq, now)),
         "entries": None if domain is None else tuple(_entries(registry, held)),
         "issued": issued,
+        "nodes": tuple(_nodes(nodes, now, seconds)) or None,
     }
 
 
@@ -75,9 +82,12 @@ def authority_tables(status: Status) -> tuple[Table, ...]:
         (_KINDS[each.kind], each.algorithm, "signs" if each.signs else "announced", timestamp(each.not_after))
         for each in status.roots or ()
     ]
-    tables = (Table("Roots", ("Kind", "Algorithm", "State", "Ends (UTC)"), roots),)
+    tables = [Table("Roots", ("Kind", "Algorithm", "State", "Ends (UTC)"), roots)]
+    if status.nodes:
+        nodes = [(Code(each.name), each.sequence, timestamp(each.reported)) for each in status.nodes]
+        tables.append(Table("Post-quantum roots of nodes", ("Node", "Sequence", "Reported (UTC)"), nodes))
     if status.entries is None:
-        return tables
+        return tuple(tables)
     entries = [
         (Code(each.spiffe_id), each.svids, None if each.not_after is None else timestamp(each.not_after))
         for each in status.entries
@@ -88,6 +98,11 @@ def authority_tables(status: Status) -> tuple[Table, ...]:
 
 def _identity(svid: X509Svid) -> IdentityStatus:
     return IdentityStatus(str(svid.spiffe_id), svid.chain_not_after, not_before=svid.not_before)
+
+
+def _nodes(nodes: Mapping[str, ServedBundle], now: datetime, seconds: float) -> Iterator[NodeStatus]:
+    for name, served in sorted(nodes.items())[:MAX_ENTRIES]:
+        yield NodeStatus(name, served.sequence, now - timedelta(seconds=seconds - served.reported))
 
 
 def _listeners(settings: AuthoritySettings) -> Iterator[ListenerStatus]:

@@ -63,7 +63,8 @@ class IssuerSettings(Settings):
     secret: str = Field("svc-authority-keys", pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")
     """The Secret in the manager's namespace that holds them, with the key `keys.json`: `keysFile` of the issuer."""
     rootTtl: Wait = 365 * 86400.0
-    """The life of a root. Its successor is made and announced at half of it, and signs from two thirds on."""
+    """The life of a root. Its successor is made and announced at half of it, and signs from two thirds on, or when all
+    nodes have it."""
     algorithm: Literal["ML-DSA-65", "ML-DSA-87"] = "ML-DSA-65"
     """Algorithm of new roots."""
 

@@ -1,12 +1,14 @@
 """
 The PQ issuer over HTTP: ``GET /v1/challenge``, ``POST /v1/pq-leaf`` and ``GET /v1/pq-bundle``.
 
+The parameters ``node`` and ``sequence`` of the last one report what a node serves.
+
 Paths, and who may ask for which leaf; ``svc.notary.pqissuer`` verifies requests and makes leaves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -23,6 +25,7 @@ from svc.identity.rules import check_leaf
 from svc.identity.spiffeid import SpiffeID
 from svc.notary.pqissuer import Challenges, PqIssuer
 from svc.notary.pqleaf import PqLeafRequest
+from svc.pqissuer.nodes import NodeReport
 from svc.pqissuer.web import (
     MAX_CONNECTIONS,
     MAX_REQUEST,
@@ -60,6 +63,10 @@ class PqCaller(Caller, Protocol):
 Identify = Callable[[Any], PqCaller]
 
 
+#: Receives what a node serves, and the identities of the caller that says so.
+Reported = Callable[[NodeReport, Collection[SpiffeID]], None]
+
+
 class PqObserver(Protocol):
     """Receives what was issued and refused."""
 
@@ -75,7 +82,8 @@ class PqService:
     Answers the requests of attested callers.
 
     ``issuer`` returns the signing root for a time, ``bundles`` the SPIFFE bundles that verify SVIDs, ``audience`` the
-    SPIFFE ID of the issuer, ``roots`` the PQ bundle with the roots of the issuer.
+    SPIFFE ID of the issuer, ``roots`` the PQ bundle with the roots of the issuer. ``reported`` gets the reports of
+    callers whose identities are attested.
     """
 
     def __init__(
@@ -87,9 +95,11 @@ class PqService:
         random: Callable[[int], bytes],
         observer: PqObserver,
         roots: Callable[[], PqBundles],
+        reported: Reported,
     ) -> None:
         self._issuer = issuer
         self._roots = roots
+        self._reported = reported
         self._bundles = bundles
         self._audience = audience
         self._now = now
@@ -123,9 +133,12 @@ class PqService:
         self._observer.leaf_issued(answer.chain[0])
         return answer.serialize()
 
-    def pq_bundle(self, caller: PqCaller) -> bytes:
-        """The PQ bundle, for an attested caller."""
-        caller.identities()
+    def pq_bundle(self, caller: PqCaller, query: Mapping[bytes, Sequence[bytes]]) -> bytes:
+        """The PQ bundle, for an attested caller; ``query`` are its parameters."""
+        identities = caller.identities()
+        report = NodeReport.parse(query)
+        if report is not None:
+            self._reported(report, identities or ())
         return self._roots().serialize()
 
     def refused(self, error: SvcError, caller: Caller | None) -> None:
@@ -173,7 +186,7 @@ class _Bundle(_Endpoint):
     """``/v1/pq-bundle``."""
 
     def render_GET(self, request: BareRequest) -> bytes:
-        return self._answer(request, self._service.pq_bundle)
+        return self._answer(request, lambda caller: self._service.pq_bundle(caller, request.args or {}))
 
 
 def pq_resources(service: PqService, version: Resource) -> None:

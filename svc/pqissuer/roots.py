@@ -10,6 +10,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Final
 
+from cryptography import x509
+
 from svc.identity.algorithms import key_algorithm
 from svc.identity.bundle import TrustAnchor, X509Bundle
 from svc.identity.pqbundle import PqBundles
@@ -43,6 +45,7 @@ class PqRootRing:
         self.ring: KeyRing[PqIssuer] = KeyRing(self._make, ttl)
         self._earlier: tuple[TrustAnchor, ...] | None = None
         self._bundles = before
+        self._published: dict[x509.Certificate, int] = {}
 
     @property
     def bundles(self) -> PqBundles:
@@ -65,7 +68,23 @@ class PqRootRing:
         )
         before = self._bundles
         self._bundles = before.with_bundle(X509Bundle(self._trust_domain, (*self._earlier, *own)))
+        sequence = self._bundles.entries[self._trust_domain].sequence
+        self._published = {each.certificate: self._published.get(each.certificate, sequence) for each in own}
         return self._bundles != before
+
+    def published(self, now: datetime) -> int:
+        """The first sequence with the root that signs at a time, of those that this process has published."""
+        return self._published.get(self.issuer(now).certificate, 0)
+
+    def begin_served(self, served: Callable[[int], bool], now: datetime) -> None:
+        """Let the newest root sign whose first sequence is ``served`` by all nodes, if it does not yet."""
+        for slot in reversed(self.ring.announced):
+            if self.ring.signs(slot, now):
+                return
+            first = self._published.get(slot.key.certificate)
+            if first is not None and served(first):
+                self.ring.begin(slot, now)
+                return
 
     def ensure_algorithm(self, now: datetime) -> None:
         """Make a successor now if the newest root does not have the configured algorithm."""

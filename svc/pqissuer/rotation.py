@@ -86,6 +86,10 @@ class KeyRing(Generic[KeyT]):
             self.advance(now)
         return self._signing_slot(now)
 
+    def begin(self, slot: Slot[KeyT], now: datetime) -> None:
+        """Let an announced key sign from now on, before its time; stored with the next change."""
+        self._slots = tuple(replace(each, active_from=now) if each is slot else each for each in self._slots)
+
     @property
     def announced(self) -> tuple[Slot[KeyT], ...]:
         """Every key that belongs in a bundle, oldest first."""

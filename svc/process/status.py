@@ -162,6 +162,21 @@ class EntryStatus:
 
 
 @dataclass(frozen=True)
+class NodeStatus:
+    """
+    One node whose agent fetches the post-quantum roots.
+
+    Attributes:
+        sequence: of the bundle that it serves; 0 while it has none.
+        reported: when its agent said so.
+    """
+
+    name: str
+    sequence: int
+    reported: datetime
+
+
+@dataclass(frozen=True)
 class LastError:
     """
     One kind of log record of severity WARN or above, as it was logged last; denials are among them.
@@ -196,6 +211,7 @@ class Status:
         queued: messages that wait for clients (broker), or in the buffer for brokers (proxy).
         roots: oldest first of each kind (authority).
         entries: in the order of the configuration (authority).
+        nodes: in the order of their names; None where none has reported (authority).
         denials: denials of the last hour by precise reason.
         last_errors: newest first, at most :data:`MAX_ERRORS`.
     """
@@ -216,6 +232,7 @@ class Status:
     issued: IssuedCounts | None = None
     roots: tuple[RootStatus, ...] | None = None
     entries: tuple[EntryStatus, ...] | None = None
+    nodes: tuple[NodeStatus, ...] | None = None
     clients: int | None = None
     sessions: int | None = None
     retained: int | None = None

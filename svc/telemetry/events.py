@@ -556,6 +556,13 @@ class Event(Enum):
     CLI_WARNING = ("svc.cli.warning", _OPERATIONAL, _WARN, "unknown", "a warning of the command line")
     CLI_NOTICE = ("svc.cli.notice", _OPERATIONAL, _INFO, "unknown", "a notice of the command line")
     AUTHORITY_ROTATED = ("svc.authority.rotated", _AUDIT, _INFO, "success", "signing keys rotated")
+    AUTHORITY_NODES_BEHIND = (
+        "svc.authority.nodes.behind",
+        _OPERATIONAL,
+        _WARN,
+        "failure",
+        "a post-quantum root signs that not all nodes have",
+    )
     AUTHORITY_FEDERATED = ("svc.authority.federated", _AUDIT, _INFO, "success", "foreign trust bundle loaded")
 
     def __init__(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
 
 from cryptography.hazmat.primitives.asymmetric import mldsa
 from twisted.internet.defer import CancelledError, Deferred
@@ -94,10 +95,12 @@ def fetch_pq_bundles(
     *,
     now: Callable[[], datetime],
     expected: Matcher,
+    node: str,
+    sequence: int,
     timeout: float = TIMEOUT,
 ) -> Deferred[PqBundles]:
     """
-    Get the PQ bundle of an issuer.
+    Get the PQ bundle of an issuer, and report what the own node serves.
 
     Args:
         address: ``unix:///path`` of an authority, or ``host:port`` of an issuer with mutual TLS.
@@ -105,13 +108,15 @@ def fetch_pq_bundles(
         reactor: the reactor.
         now: returns the time, aware.
         expected: the identities of the issuer, whose roots will be trusted.
+        node: the name of the own node.
+        sequence: that of the bundle which the node serves, for the issuer's trust domain; 0 while it has none.
         timeout: seconds for the whole exchange.
 
     Returns:
         A Deferred that fires with the bundle; fails with ``PqIssuerError``, or with ``AddressInvalid``.
     """
     exchange = _Exchange(address, source, reactor, now, expected, timeout)
-    return exchange.limited(Deferred.fromCoroutine(exchange.bundles()))
+    return exchange.limited(Deferred.fromCoroutine(exchange.bundles(node, sequence)))
 
 
 class _Exchange:
@@ -146,9 +151,10 @@ class _Exchange:
         """Limit the time and convert any failure with :func:`issuer_failure`."""
         return _with_timeout(self._timeout, result, self._address, self._reactor)
 
-    async def bundles(self) -> PqBundles:
+    async def bundles(self, node: str, sequence: int) -> PqBundles:
+        report = urlencode({"node": node, "sequence": sequence}).encode("ascii")
         try:
-            data = await self._send(b"GET", b"/v1/pq-bundle", None)
+            data = await self._send(b"GET", b"/v1/pq-bundle?" + report, None)
             return PqBundles.parse(data)
         finally:
             self._pool.closeCachedConnections()

@@ -39,15 +39,17 @@ class NodePqBundleTests(LogTestCase):
         self.path = folder / "pq-bundle.json"
         self.answer: PqBundles | SvcError | None = CredentialsMissing(socket="memory")
         self.asked = 0
+        self.reports: list[int] = []
         self.states: list[str] = []
         self.clock = Clock()
         self.service = NodePqBundle(str(self.path), self.fetch, 10.0, self.clock, self.state)
         self.service.startService()
         self.addCleanup(self.service.stopService)
 
-    def fetch(self) -> Deferred[PqBundles]:
+    def fetch(self, served: PqBundles | None) -> Deferred[PqBundles]:
         """What the issuer answers; never, for None."""
         self.asked += 1
+        self.reports.append(0 if served is None else served.entries[DOMAIN].sequence)
         if self.answer is None:
             return Deferred()
         return fail(self.answer) if isinstance(self.answer, SvcError) else succeed(self.answer)
@@ -65,17 +67,29 @@ class NodePqBundleTests(LogTestCase):
         self.clock.advance(seconds)
 
     def test_first(self) -> None:
-        """It asks each second until there is a file, and then at its interval."""
+        """It asks each second until there is a file that is reported, and then at its interval."""
         self.step(OLD, 1.0)
         self.assertEqual(OLD, self.written())
         self.assertEqual(0o644, self.path.stat().st_mode & 0o777)
         self.assertEqual(2, self.asked)
-        for _second in range(8):
-            self.clock.advance(1.0)
-        self.assertEqual(2, self.asked)
         self.clock.advance(1.0)
+        self.assertEqual([0, 0, 1], self.reports)
+        for _second in range(7):
+            self.clock.advance(1.0)
         self.assertEqual(3, self.asked)
+        self.clock.advance(1.0)
+        self.assertEqual(4, self.asked)
         self.assertEqual(1, len(self.of(Event.AGENT_PQ_BUNDLE_WRITTEN)))
+
+    def test_report(self) -> None:
+        """A bundle that was written is reported a second later, and once more at the interval."""
+        self.step(OLD, 1.0)
+        self.clock.advance(1.0)
+        self.step(NEW, 8.0)
+        self.clock.advance(1.0)
+        self.assertEqual([0, 0, 1, 1, 2], self.reports)
+        self.clock.advance(8.0)
+        self.assertEqual(5, self.asked)
 
     def test_newer_and_older(self) -> None:
         """A newer bundle replaces the file; an older one, or other roots with the same sequence, do not."""

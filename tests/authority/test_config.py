@@ -11,6 +11,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.authority.config import AuthoritySettings, load_settings
+from svc.identity import SpiffeID
 from svc.settings import ConfigInvalid, ConfigUnreadable, HostPort
 
 MINIMAL: Mapping[str, Any] = {"trustDomain": "example.org", "socket": "unix:///run/svc/agent.sock"}
@@ -203,6 +204,14 @@ class BadTests(ConfigCase):
         self.assertIn("federatesWith[0].pqBundleFile", self.problems(**beside, federatesWith=[federated]))
         several = self.problems(socketMode="0660", bundleFile="/x", keys={"caAlgorithm": "ML-DSA-65"}, pqIssuer={})
         self.assertEqual(set(several), {"socketGroup", "bundleFile", "pqIssuer.socket"})
+
+    def test_agents(self) -> None:
+        """The agents of nodes are those of the own trust domain by the path of svc-agent, or whom the file names."""
+        agent, other = (SpiffeID.parse(f"spiffe://example.org/{path}") for path in ("svc/agent", "node/a"))
+        for given, counts in (({}, (True, False)), ({"agents": "spiffe://example.org/node/*"}, (False, True))):
+            settings = AuthoritySettings.model_validate({**MINIMAL, "pqIssuer": {**PQ, **given}})
+            self.assertEqual(counts, tuple(settings.agents.matches(each) for each in (agent, other)))
+        self.assertIn("pqIssuer.agents", self.problems(pqIssuer={**PQ, "agents": "svc/agent"}))
 
     def test_file(self) -> None:
         """A file that is missing or not YAML is refused."""

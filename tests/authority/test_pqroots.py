@@ -62,6 +62,37 @@ class PqRootRingTests(SynchronousTestCase):
         self.assertEqual(made.bundles.entries[DOMAIN].sequence, 2)
         self.assertEqual(len(made.bundles.entries[DOMAIN].bundle.anchors), 2)
 
+    def test_served_root_signs_early(self) -> None:
+        """A root signs as soon as its first sequence is served; one that is not, at its time, and none twice."""
+        made = roots()
+        made.advance(NOW)
+        made.begin_served(lambda sequence: True, NOW)
+        first = made.issuer(NOW)
+        half = NOW + 15 * DAY
+        made.advance(half)
+        self.assertEqual(1, made.published(half))
+        asked: list[int] = []
+        made.begin_served(lambda sequence: bool(asked.append(sequence)), half)
+        self.assertEqual(([2], first), (asked, made.issuer(half)))
+        made.begin_served(lambda sequence: sequence == 2, half)
+        self.assertEqual((made.ring.announced[1].key, 2), (made.issuer(half), made.published(half)))
+        made.begin_served(lambda sequence: self.fail("it signs already"), half)
+        self.assertFalse(made.advance(half + DAY) and made.bundles.entries[DOMAIN].sequence != 2)
+
+    def test_served_root_after_restart(self) -> None:
+        """After a restart each root that was published before counts from the bundle that has it now."""
+        made = roots()
+        made.advance(NOW)
+        half = NOW + 15 * DAY
+        made.advance(half)
+        again = roots(PqBundles.parse(made.bundles.serialize()))
+        again.ring.resume(made.ring.announced, lambda slots: None)
+        again.advance(half)
+        self.assertEqual(first := made.issuer(half), again.issuer(half))
+        asked: list[int] = []
+        again.begin_served(lambda sequence: bool(asked.append(sequence)), half)
+        self.assertEqual(([2], first), (asked, again.issuer(half)))
+
     def test_restart(self) -> None:
         """
         After a restart the sequence continues, and the old root is trusted for one more day, until leaves have expired.

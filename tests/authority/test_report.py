@@ -20,7 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authority.attestation import Caller
 from svc.authority.domain import Changes
 from svc.authority.grpc_server import MAX_REQUEST, CallerLimits, calling_process, receive
-from svc.authority.report import AuthorityLog, HandshakeLog, LibraryLogHandler
+from svc.authority.report import MAX_NAMES, AuthorityLog, HandshakeLog, LibraryLogHandler
 from svc.identity import SpiffeID
 from svc.pqissuer.endpoint import CallerRefused
 from svc.process.status import IssuedCounts
@@ -90,6 +90,15 @@ class AuthorityLogTests(SynchronousTestCase):
         self.assertEqual(self.records(lambda: self.refuse(0)), [])
         self.refuse(1024)
         self.assertEqual(len(self.records(lambda: self.refuse(0))), 1)
+
+    def test_nodes_behind(self) -> None:
+        """A record counts all nodes and names twenty; none is written where there are none."""
+        self.assertEqual([], self.records(lambda: self.log.nodes_behind(())))
+        for count, more in ((MAX_NAMES, "node19 serve no"), (MAX_NAMES + 1, "node19 and 1 more serve no")):
+            names = [f"node{number}" for number in range(count)]
+            (found,) = self.records(lambda names=names: self.log.nodes_behind(names))
+            self.assertEqual({"nodes": count}, found["svc_attributes"])
+            self.assertIn(more, found["svc_fields"]["detail"])
 
     def test_unknown_caller(self) -> None:
         """A refusal without a known caller is logged too."""

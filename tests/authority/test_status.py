@@ -14,8 +14,9 @@ from svc.authority.report import AuthorityLog
 from svc.authority.status import MAX_ENTRIES, authority_members, authority_tables, authority_totals
 from svc.identity import TrustDomain
 from svc.identity.pqbundle import PqBundles
+from svc.pqissuer.nodes import ServedBundle
 from svc.pqissuer.roots import PqRootRing
-from svc.process.status import EntryStatus, IssuedCounts, Status
+from svc.process.status import EntryStatus, IssuedCounts, NodeStatus, Status
 from svc.telemetry.health import Health
 from tests.authority.test_config import ENTRY, MINIMAL, PQ
 from tests.workload.messages import AUTHORITY
@@ -55,6 +56,8 @@ class MembersTests(SynchronousTestCase):
                 "held": (),
                 "svid": None,
                 "issued": ISSUED,
+                "nodes": {},
+                "seconds": 0.0,
                 **given,
             },
         )
@@ -92,6 +95,17 @@ class MembersTests(SynchronousTestCase):
             many = [{**ENTRY, "spiffeID": f"spiffe://example.org/{number}"} for number in range(count)]
             self.assertEqual(MAX_ENTRIES, len(self.members(settings={"entries": many}, domain=domain())["entries"]))
 
+    def test_nodes(self) -> None:
+        """Nodes are shown in the order of their names with the time of the last report, at most a thousand."""
+        nodes = {"b": ServedBundle(7, 10.0, 40.0), "a": ServedBundle(0, 70.0, 70.0)}
+        found = self.members(nodes=nodes, seconds=100.0)["nodes"]
+        ago = (NOW - timedelta(seconds=30), NOW - timedelta(minutes=1))
+        self.assertEqual((NodeStatus("a", 0, ago[0]), NodeStatus("b", 7, ago[1])), found)
+        for count in (MAX_ENTRIES, MAX_ENTRIES + 1):
+            many = {str(number): ServedBundle(1, 0.0, 0.0) for number in range(count)}
+            self.assertEqual(MAX_ENTRIES, len(self.members(nodes=many)["nodes"]))
+        self.assertIsNone(self.members()["nodes"])
+
     def test_sockets(self) -> None:
         """The sockets that are configured, with the protocol of each."""
         pq = {**PQ, "listen": "127.0.0.1:8444"}
@@ -123,6 +137,10 @@ class MembersTests(SynchronousTestCase):
         self.assertEqual(("post-quantum", "ML-DSA-65", "signs", "2026-11-22T12:00:00Z"), whole[0].rows[2])
         issuer = authority_tables(Status(**base, **self.members(pq=roots())))
         self.assertEqual(["Roots"], [each.title for each in issuer])
+        nodes = {"n1": ServedBundle(7, 0.0, 0.0)}
+        issuer = authority_tables(Status(**base, **self.members(pq=roots(), nodes=nodes)))
+        self.assertEqual("Post-quantum roots of nodes", issuer[1].title)
+        self.assertEqual((7, "2026-11-21T12:00:00Z"), issuer[1].rows[0][1:])
 
 
 class TotalsTests(SynchronousTestCase):

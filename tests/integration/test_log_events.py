@@ -74,6 +74,7 @@ ELSEWHERE = {
     "svc.pq.issuer.unreachable": "integration/test_proxy_outages.py",
     "svc.pq.issuer.reachable": "integration/test_proxy_outages.py",
     "svc.authority.keys.loaded": "integration/test_authority.py",
+    "svc.authority.nodes.behind": "integration/test_node_roots.py",
     # The command line writes these for --log-format json.
     "svc.cli.failed": "cli/test_main.py",
     "svc.cli.warning": "cli/test_main.py",

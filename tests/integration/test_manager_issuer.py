@@ -89,7 +89,7 @@ class IssuerKeysTests(ManagerCase):
         eventually(lambda: self.announced(authority) == 2)
 
     def test_sequence_of_another_pod(self) -> None:
-        """An issuer that starts on an empty disk, as a new pod does, publishes the same roots with a higher sequence."""
+        """An issuer that starts on an empty disk, as a new pod does, publishes its roots with a higher sequence."""
         self.issuer()
         eventually(self.roots)
         authority, _keys = self.authority("365d")

@@ -28,6 +28,7 @@ from svc.notary.envelope import Envelope
 from svc.notary.pqissuer import MAX_CHALLENGES, PqIssuer
 from svc.notary.pqleaf import PqLeaf, PqLeafRequest, PqLeafResponse, make_proof
 from svc.pqissuer.endpoint import CallerRefused, PqService, pq_site
+from svc.pqissuer.nodes import NodeReport
 from svc.pqissuer.web import CUT_OFF, MAX_REQUEST
 from tests.workload.messages import AUTHORITY, FOREIGN, NOW
 
@@ -80,6 +81,7 @@ class PqEndpointTests(SynchronousTestCase):
         self.share: SpiffeID | int = 1000
         self.peers: Collection[SpiffeID] | None = {self.svid.spiffe_id}
         self.guests: list[Guest] = []
+        self.reports: list[tuple[NodeReport, tuple[SpiffeID, ...]]] = []
         self.bundle = PqBundles().with_bundle(X509Bundle.from_certificates(PQ.trust_domain, [PQ.certificate]))
         self.service = PqService(
             lambda now: PQ,
@@ -89,6 +91,7 @@ class PqEndpointTests(SynchronousTestCase):
             os.urandom,
             self.observer,
             lambda: self.bundle,
+            lambda report, caller: self.reports.append((report, tuple(caller))),
         )
         self.site = pq_site(self.service, self.identify, self.clock)
 
@@ -161,6 +164,18 @@ class PqEndpointTests(SynchronousTestCase):
         self.peers = set()
         status, document = self.ask("GET", "/v1/pq-bundle")
         self.assertEqual((403, "caller_refused"), (status, document["code"]))
+
+    def test_report(self) -> None:
+        """Who fetches the bundle can say what a node serves; a malformed report is refused, and none is stored."""
+        self.assertEqual(200, self.ask("GET", "/v1/pq-bundle?node=n1&sequence=7")[0])
+        self.assertEqual([(NodeReport("n1", 7), (self.svid.spiffe_id,))], self.reports)
+        status, document = self.ask("GET", "/v1/pq-bundle?node=n1")
+        self.assertEqual((400, "report_malformed"), (status, document["code"]))
+        self.peers = None
+        self.assertEqual(200, self.ask("GET", "/v1/pq-bundle?node=n2&sequence=0")[0])
+        self.peers = set()
+        self.assertEqual(403, self.ask("GET", "/v1/pq-bundle?node=n3&sequence=7")[0])
+        self.assertEqual([(NodeReport("n2", 0), ())], self.reports[1:])
 
     def test_challenge_once(self) -> None:
         """A challenge is valid once and for a minute."""

@@ -113,6 +113,18 @@ class KeyRingTests(SynchronousTestCase):
         self.assertTrue(keys.advance(NOW + 24 * HOUR))
         self.assertEqual(self.announced(keys), [2, 3])
 
+    def test_begin(self) -> None:
+        """An announced key can sign before its time; the former one stays announced to its end."""
+        keys = ring()
+        keys.advance(NOW)
+        keys.advance(NOW + 12 * HOUR)
+        keys.begin(keys.announced[1], NOW + 13 * HOUR)
+        self.assertTrue(keys.advance(NOW + 13 * HOUR))
+        self.assertEqual((self.announced(keys), keys.active(NOW + 13 * HOUR).key), ([1, 2], 2))
+        self.assertFalse(keys.advance(NOW + 16 * HOUR))
+        self.assertTrue(keys.advance(NOW + 24 * HOUR))
+        self.assertEqual(self.announced(keys), [2, 3])
+
     def test_clock_set_forward(self) -> None:
         """After a step beyond every key there is a new one that signs at once."""
         keys = ring()

@@ -103,6 +103,7 @@ def _process(answer: Answer, width: int | None) -> Iterator[Line]:
     yield from _table(_identity_columns(now), status.identities, width)
     yield from _table(_root_columns(now), status.roots or (), width)
     yield from _table(_entry_columns(now), status.entries or (), width)
+    yield from _table(_node_columns(now), status.nodes or (), width)
     yield from _table(_LISTENERS, status.listeners, width)
     yield from _facts(status)
     if status.last_errors:
@@ -273,6 +274,14 @@ def _entry_columns(now: datetime) -> tuple[_Column, ...]:
         _Column("ISSUES TO", lambda each: each.spiffe_id, flexible=True),
         _Column("SVIDS", _count("svids"), right=True),
         _Column("FIRST EXPIRES", expires),
+    )
+
+
+def _node_columns(now: datetime) -> tuple[_Column, ...]:
+    return (
+        _Column("NODE", lambda each: each.name, flexible=True),
+        _Column("SEQUENCE", lambda each: str(each.sequence), right=True),
+        _Column("REPORTED", lambda each: f"{_span(now - each.reported)} ago"),
     )
 
 

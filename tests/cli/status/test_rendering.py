@@ -101,13 +101,16 @@ class RenderingTests(SynchronousTestCase):
         ]
         entries = [{"spiffeID": "spiffe://a/b", "svids": 2, "notAfter": "2026-11-21T12:00:30Z"}]
         issued = {"x509": 12, "jwt": 0, "pqLeaves": 3}
-        answer = answered(process="authority", identities=[], issued=issued, roots=roots, entries=entries)
+        nodes = [{"name": "n1", "sequence": 1200, "reported": "2026-11-21T11:59:50Z"}]
+        answer = answered(process="authority", identities=[], issued=issued, roots=roots, entries=entries, nodes=nodes)
         expected = """\
   ROOT          EXPIRES  SIGNS  ALGORITHM
   X.509         in 10s   no     RSA
   post-quantum  in 20s   yes    ML-DSA-65
   ISSUES TO     SVIDS  FIRST EXPIRES
   spiffe://a/b      2  in 30s
+  NODE  SEQUENCE  REPORTED
+  n1        1200  10s ago
 """
         self.assertEqual(expected, shown(answer).partition("\n")[2][: len(expected)])
         self.assertIn("  issued  X.509-SVIDs 12  JWT-SVIDs 0  post-quantum leaves 3\n", shown(answer))
