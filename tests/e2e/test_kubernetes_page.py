@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -297,10 +298,25 @@ class KubernetesPageTests(SynchronousTestCase):
         eventually(lambda: self.platform.kubectl(*lease) not in ("", leader), what="another leader")
         self.rolled_out("svc-system", "deployment/svc-manager")
 
-    def issuer_deleted(self, _namespace: str) -> None:
-        """Delete the post-quantum issuer twice; its roots are in a Secret."""
-        for _time in range(2):
-            self.replaced("svc-system", "app=svc-authority", "deployment/svc-authority")
+    def issuer_deleted(self, namespace: str) -> None:
+        """Delete the post-quantum issuer twice; its roots are in a Secret. A pod that starts meanwhile waits for it."""
+        self.replaced("svc-system", "app=svc-authority", "deployment/svc-authority")
+        self.platform.kubectl("-n", "svc-system", "delete", "pod", "-l", "app=svc-authority", "--wait")
+        before = self.platform.kubectl("-n", namespace, "get", "pods", "-l", "app=web", "-o", "name").split()
+        self.platform.kubectl("-n", namespace, "delete", before[0], "--wait=false")
+        self.rolled_out("svc-system", "deployment/svc-authority")
+        self.rolled_out(namespace, "deployment/web")
+        after = self.platform.kubectl("-n", namespace, "get", "pods", "-l", "app=web", "-o", "name").split()
+        (new,) = set(after) - set(before)
+        log = self.platform.kubectl("-n", namespace, "logs", new, "-c", "svc-proxy")
+        records = [json.loads(each) for each in log.splitlines() if each.startswith("{")]
+        leaf = next(each for each in records if each["event"]["name"] == "svc.pq.leaf.obtained")
+        first, got = (datetime.fromisoformat(each["timestamp"]) for each in (records[0], leaf))
+        (issuer,) = self.platform.json("-n", "svc-system", "pods", "-l", "app=svc-authority")["items"]
+        (ready,) = (each for each in issuer["status"]["conditions"] if each["type"] == "Ready")
+        waited = got - max(from_time(ready["lastTransitionTime"]), first)
+        # Five seconds, on a machine that does nothing else.
+        self.assertLess(waited.total_seconds(), 15)
 
     def entries_lost(self, namespace: str) -> None:
         """Take all registration entries from the SPIRE server, and kill it."""
