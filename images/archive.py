@@ -74,7 +74,7 @@ class Image:
     What an archive says of its image.
 
     Args:
-        name: with a tag, as ``svc.internal/svc:0.1.0``.
+        name: with a tag, as ``svc.internal/svc:0.2.0``.
         layers: the lowest first.
         config: ``config`` of the image configuration: User, Entrypoint, Env, Labels.
         created: RFC 3339.

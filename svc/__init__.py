@@ -6,4 +6,4 @@ as an argument; ``transport``, ``store``, ``telemetry`` and ``workload`` do I/O;
 programs. ``docs/architecture.md`` states which package may import which, and ``bin/check`` enforces it.
 """
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -15,6 +15,7 @@ from docs.generator import reasons
 from docs.generator.configuration import FILES
 from docs.generator.contents import stale
 from docs.generator.pages import COMMAND, PageBroken, filled
+from svc import __version__
 from svc.cli import broker, files, verify
 from svc.cli.compartments import context as contexts
 from svc.cli.curl import command as curl
@@ -204,6 +205,22 @@ class IgnoredTests(SynchronousTestCase):
             raise SkipTest("no checkout of git")
         command = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
         self.assertEqual("", subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
+
+
+class VersionTests(SynchronousTestCase):
+    """One version everywhere."""
+
+    def test_images(self) -> None:
+        """The examples for Kubernetes and the chart name images of this version."""
+        found = {
+            (path.name, tag)
+            for path in (DOCS / "examples" / "kubernetes").iterdir()
+            for tag in re.findall(r"image: svc\.internal/[a-z-]+:(\S+)", path.read_text())
+        }
+        self.assertGreater(len(found), 5)
+        self.assertEqual({__version__}, {tag for _name, tag in found}, found)
+        chart = (ROOT / "svc" / "data" / "chart" / "Chart.yaml").read_text()
+        self.assertEqual([__version__] * 2, re.findall(r"(?m)^(?:version|appVersion): (\S+)$", chart))
 
 
 class ReasonTests(SynchronousTestCase):

@@ -427,7 +427,7 @@ class ReceiptRefusedTests(ExchangeTestCase):
             "authority": {"authority": "api.test"},
             "path": {"path": "/v1/other"},
             "query": {"query": ""},
-            "header:2": {"request_headers": [(b"user-agent", b"svc/0.1.0"), (b"accept", b"*/*"), (b"x-trace", b"2")]},
+            "header:2": {"request_headers": [(b"user-agent", b"svc/0.2.0"), (b"accept", b"*/*"), (b"x-trace", b"2")]},
             "body": {"request_body": BodySummary.of(b"other")},
         }.items():
             self.refused(f"request_mismatch{{{part}}}", edit_exchange=replaced(**changes))

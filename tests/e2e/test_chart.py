@@ -73,7 +73,7 @@ spec:
         {runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
       containers:
         - name: web
-          image: svc.internal/svc:0.1.0
+          image: svc.internal/svc:0.2.0
           workingDir: /etc
           command: [python3, -m, http.server, --bind, 127.0.0.1, "8080"]
           securityContext:
@@ -88,7 +88,7 @@ spec:
   securityContext: {runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
   containers:
     - name: client
-      image: svc.internal/svc:0.1.0
+      image: svc.internal/svc:0.2.0
       command: [sleep, infinity]
       securityContext: {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
       volumeMounts: [{name: workload-api, mountPath: /spiffe-workload-api, readOnly: true}]

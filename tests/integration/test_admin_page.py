@@ -191,7 +191,7 @@ def _proxy_hour() -> tuple[Status, list[Sample]]:
     issuer = _condition("pqIssuer", "pq_issuer_unavailable", "connection refused", required=False)
     status = Status(
         process="proxy",
-        version="0.1.0",
+        version="0.2.0",
         pid=4711,
         started=NOW - 3061 * MINUTE,
         now=NOW,
@@ -241,7 +241,7 @@ def _broker_hour() -> tuple[Status, list[Sample]]:
     ]
     status = Status(
         process="broker",
-        version="0.1.0",
+        version="0.2.0",
         pid=4712,
         started=NOW - 3061 * MINUTE,
         now=NOW,

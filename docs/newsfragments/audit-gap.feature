@@ -1,1 +1,0 @@
-Verifying an audit chain says, where records are missing, how many lines the process itself counted as not written there.

@@ -1,1 +1,0 @@
-svc-broker accepts ordinary client certificates of configured authorities (`tls.clientAuthorities`), named by common name or subject alternative name, with revocation lists; `tls.svid` presents the SVID of the broker to clients without one.

@@ -1,1 +1,0 @@
-Devices without a SPIFFE identity log in to svc-broker with a user name and a password (`passwords`, `passwordFile`); `svc broker passwd` manages the file, whose hashes are scrypt in the PHC string format.

@@ -1,1 +1,0 @@
-With `webhook.compartments` the manager refuses `kubectl exec`, `attach` and `port-forward` into pods of another compartment to members of groups `svc:` ([docs/manager.md](docs/manager.md#compartments)).

@@ -1,1 +1,0 @@
-`svc files admission` has a ValidatingAdmissionPolicy that keeps label and annotations of compartments consistent, and objects in their compartment ([docs/compartments.md](docs/compartments.md#on-the-server)).

@@ -1,1 +1,0 @@
-A damaged notary database, and a damaged write-ahead log that SQLite would cut short in silence, is found at the start, set aside under a name with the time and told (`svc.store.set_aside`); the next start begins a new one. Damage that is met in use stops records and nothing else.

@@ -1,1 +1,0 @@
-Servers of `svc.embedding` log refused connections with the events of svc-proxy.

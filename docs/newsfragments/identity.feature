@@ -1,1 +1,0 @@
-SPIFFE IDs, X.509-SVIDs (P-256, P-384, Ed25519, RSA, ML-DSA) and trust bundles with windows are read and verified at a given time; each refusal has one reason. `svc.testing.ca.TestAuthority` builds right and wrong certificates for tests.

@@ -1,1 +1,0 @@
-Commands of kubectl go through `svc` with the compartment's Kubernetes context, namespace and kubeconfig, flags in front of them are those of `svc`, and completion covers both ([compartments](docs/compartments.md#commands-of-kubectl)).

@@ -1,1 +1,0 @@
-`kubectl mls` is `svc`: the program is also installed as the plugin `kubectl-mls`.

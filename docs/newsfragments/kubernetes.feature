@@ -1,1 +1,0 @@
-[On Kubernetes, by hand](docs/kubernetes.md): SPIRE, svc-agent, the post-quantum issuer and an application with the proxy as native sidecar under the profile `restricted`, with all objects written out.

@@ -1,1 +1,0 @@
-`svc license info FILE` verifies a license file without a cluster and prints its state, content and instants, with `-o json|yaml` as a document ([command line](docs/cli.md#svc-license-info-flags-file)).

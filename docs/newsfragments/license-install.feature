@@ -1,1 +1,0 @@
-`svc license install FILE` verifies a license and makes the Secret of it that the manager finds; `--dry-run` prints it for `kubectl apply` ([command line](docs/cli.md#svc-license-install-flags-file)).

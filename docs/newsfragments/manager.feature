@@ -1,1 +1,0 @@
-The license status of a cluster: `twistd svc-manager` ([docs/manager.md](docs/manager.md)) evaluates its licenses and writes `SvcLicenseStatus`, with leader election, a configuration that may change, and `/metrics` by HTTPS.

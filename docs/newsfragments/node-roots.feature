@@ -1,1 +1,0 @@
-A new root of the post-quantum issuer signs as soon as the agents of all nodes report that they serve it, and at its time a warning names the nodes that do not (`pqIssuer.agents`, `pqIssuer.reportLife`).

@@ -1,1 +1,0 @@
-Every response can name the signed statement of the workload that answered, and on demand there is a signed receipt of the exchange, durable before the response is released. Signatures are classical and ML-DSA, each bound to the other.

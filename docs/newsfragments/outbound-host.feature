@@ -1,1 +1,0 @@
-`host` at an outbound listener replaces Host, for peers with virtual hosts.

@@ -1,1 +1,0 @@
-`policy.files` names policy files: rules on clients, listeners, ports, server names, hosts, methods, paths, key agreement and attributes of workloads, deny lists, dry run and audit, read again when they change. See docs/policy.md.

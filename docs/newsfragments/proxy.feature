@@ -1,1 +1,0 @@
-`twistd svc-proxy` stands in front of an HTTP/1.1 application: SPIFFE mutual TLS with post-quantum key agreement, authorization by identity, streaming both ways, drain, reload by SIGHUP; outbound listeners call other proxies for unchanged applications.

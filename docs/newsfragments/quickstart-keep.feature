@@ -1,1 +1,0 @@
-`bin/quickstart --keep` prints the addresses of metrics and readiness and three next commands to paste.

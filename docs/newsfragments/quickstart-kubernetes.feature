@@ -1,1 +1,0 @@
-`bin/quickstart --kubernetes` starts a Kubernetes cluster of one node, installs the chart, sends a verified request to a Deployment that the webhook injected, uninstalls, and shows that nothing is left; `bin/cluster node` runs a program on the node.

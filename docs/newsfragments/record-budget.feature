@@ -1,1 +1,0 @@
-`notary.receiptsPerSecond` bounds records of both kinds for one identity, and `notary.recordOctetsPerSecond` and `recordOctetsBurst` their octets (512 KiB a second, 1 GiB at once); beyond it 429 with `Retry-After`.

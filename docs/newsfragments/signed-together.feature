@@ -1,1 +1,0 @@
-Receipts that wait at the same time are signed together, as one batch, and signed and written on one thread: a signed request with 32 connections costs a third of the CPU time of before. A receipt that is alone is signed alone, at once.

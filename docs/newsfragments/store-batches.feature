@@ -1,1 +1,0 @@
-The notary database keeps what receipts that are signed together share once, and writes up to 256 records in one transaction. A database of an earlier version is upgraded at the start, and an earlier program does not open it any more; of replicas that share one on PostgreSQL, those of the earlier version work until they have to reconnect.

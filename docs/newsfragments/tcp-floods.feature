@@ -1,1 +1,0 @@
-A full TCP listener closes the longest idle connection of the identity that holds most for a client whose identity holds fewer, so no identity can keep others out. `limits.connections` counts authorized connections there; handshakes come beside it.

@@ -1,1 +1,0 @@
-Listeners with `protocol: tcp` relay any protocol under SPIFFE mTLS: authorized once for each connection, decided again when SVID, bundles or policies change, half-close and back-pressure both ways, idle and lifetime limits, ALPN. Policies see the application protocol (`alpns`). See docs/tcp.md.

@@ -1,1 +1,0 @@
-The admission webhook: pods of namespaces with the label `svc.internal/injection: enabled` get the proxy from `svc-manager`, whose webhook has an authority of its own that is replaced without a refused pod ([docs/manager.md](docs/manager.md#the-webhook)).
