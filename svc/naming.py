@@ -74,6 +74,8 @@ MANAGER: Final = "svc-manager"
 #: The authority, and the Secret with its private keys.
 AUTHORITY: Final = "svc-authority"
 AUTHORITY_KEYS_SECRET: Final = "svc-authority-keys"  # noqa: S105 - a name
+#: Whose data is in the volume of the SPIRE server.
+ANNOTATION_TRUST_DOMAIN: Final = f"{DOMAIN}/trust-domain"
 #: The ConfigMap and the Secret with the configuration of the manager, in its namespace.
 MANAGER_CONFIG: Final = "svc-manager-config"
 #: Secrets with a license: their type, the label by which the manager finds them, the key of the file, and their names.

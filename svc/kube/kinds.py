@@ -34,6 +34,7 @@ class Kind:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
 
+CLAIMS: Final = Kind("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim")
 CONFIG_MAPS: Final = Kind("", "v1", "configmaps", "ConfigMap")
 CUSTOM_RESOURCES: Final = Kind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False

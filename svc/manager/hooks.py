@@ -16,11 +16,22 @@ from typing import Any, Final
 from svc import strictyaml
 from svc.data import FOLDER
 from svc.errors import SvcError
+from svc.identity import TrustDomain
 from svc.kube.client import Client, Object, connect
 from svc.kube.election import LEASES
 from svc.kube.errors import NotFound
-from svc.kube.kinds import CUSTOM_RESOURCES, DEPLOYMENTS, MUTATING_WEBHOOKS, PODS, SECRETS, VALIDATING_WEBHOOKS, Kind
+from svc.kube.kinds import (
+    CLAIMS,
+    CUSTOM_RESOURCES,
+    DEPLOYMENTS,
+    MUTATING_WEBHOOKS,
+    PODS,
+    SECRETS,
+    VALIDATING_WEBHOOKS,
+    Kind,
+)
 from svc.naming import (
+    ANNOTATION_TRUST_DOMAIN,
     AUTHORITY,
     AUTHORITY_KEYS_SECRET,
     CONNECTIONS_CONFIGURATION,
@@ -37,6 +48,8 @@ _PAUSE: Final = 0.5
 _SHOWN: Final = 20
 #: Pods of these phases have ended: their volumes are unmounted.
 _ENDED: Final = ("Succeeded", "Failed")
+#: The volume of the SPIRE server.
+_CLAIM: Final = "data-spire-server-0"
 #: With private keys; they outlive the release unless everything is removed.
 _SECRETS: Final = (AUTHORITY_KEYS_SECRET, WEBHOOK_SECRET)
 
@@ -51,8 +64,34 @@ class PlatformInUse(SvcError):
     )
 
 
-async def prepare(client: Client) -> None:
-    """Bring the custom resources to the version of this package."""
+class TrustDomainChanged(SvcError):
+    """{claim} is of the trust domain {former} and cannot become one of {wanted}"""
+
+    reason = "trust_domain_changed"
+    # The Job is not repeated.
+    exit_status = 2
+    hint = (
+        "identities, the data of SPIRE and the post-quantum keys are of the former: keep trustDomain, or uninstall "
+        "with purge: true and install again"
+    )
+
+
+async def prepare(client: Client, namespace: str, trust_domain: str) -> None:
+    """
+    Bring the custom resources to the version of this package.
+
+    Args:
+        namespace: of the release.
+        trust_domain: that of the values.
+
+    Raises:
+        TrustDomainChanged: the data of SPIRE is of another one; nothing was changed.
+    """
+    with suppress(NotFound):
+        claim = await client.get(CLAIMS, _CLAIM, namespace)
+        former = claim["metadata"].get("annotations", {}).get(ANNOTATION_TRUST_DOMAIN, trust_domain)
+        if TrustDomain.parse(former) != TrustDomain.parse(trust_domain):
+            raise TrustDomainChanged(claim=f"{CLAIMS}/{_CLAIM}", former=former, wanted=trust_domain)
     for resource in custom_resources():
         name = resource["metadata"]["name"]
         await client.apply(CUSTOM_RESOURCES, resource, manager=_OWNER)
@@ -91,7 +130,7 @@ async def remove(client: Client, namespace: str, *, purge: bool) -> None:
         else:
             print(f"kept {kind}/{name}")
     if not purge:
-        print("kept persistentvolumeclaims/data-spire-server-0")
+        print(f"kept {CLAIMS}/{_CLAIM}")
 
 
 def custom_resources() -> Iterator[Any]:
@@ -143,7 +182,7 @@ async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
 async def _run(options: argparse.Namespace) -> None:
     async with aclosing(await connect()) as client:
         if options.command == "prepare":
-            await prepare(client)
+            await prepare(client, options.namespace, options.trust_domain)
         else:
             await remove(client, options.namespace, purge=options.purge)
 
@@ -151,10 +190,11 @@ async def _run(options: argparse.Namespace) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="svc.manager.hooks", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("prepare")
-    after = commands.add_parser("remove")
+    before, after = commands.add_parser("prepare"), commands.add_parser("remove")
+    for each in (before, after):
+        each.add_argument("--namespace", required=True, help="of the release")
+    before.add_argument("--trust-domain", required=True, help="that of the values")
     after.add_argument("--purge", action="store_true", help="remove custom resources and keys too")
-    after.add_argument("--namespace", required=True, help="of the release")
     return parser
 
 

@@ -11,8 +11,10 @@ from svc import __version__, strictyaml
 from svc.agent.config import AgentSettings
 from svc.authority.config import AuthoritySettings
 from svc.manager.config import ClusterSettings, ManagerSettings
+from svc.manager.hooks import TrustDomainChanged
 from svc.manager.tap import Options as ManagerOptions
 from svc.naming import (
+    ANNOTATION_TRUST_DOMAIN,
     AUTHORITY,
     CSI_DRIVER,
     DOMAIN,
@@ -259,6 +261,17 @@ class ConfigurationTests(SynchronousTestCase):
 
 class MetricsTests(SynchronousTestCase):
     """The endpoints of the parts, and who finds them."""
+
+    def test_trust_domain(self) -> None:
+        """The hook reads from the claim of SPIRE what the claim is made with, and compares it with the values."""
+        for name in ("example.org", "123"):
+            chart = Rendered({"trustDomain": name})
+            [claim] = chart.one("StatefulSet", "spire-server")["spec"]["volumeClaimTemplates"]
+            self.assertEqual({ANNOTATION_TRUST_DOMAIN: name}, claim["metadata"]["annotations"])
+            command = chart.container("svc-prepare", "hook")["command"]
+            self.assertEqual(["prepare", "--namespace", "svc-system", "--trust-domain", name], command[3:])
+        [rule] = chart.workloads["svc-prepare"]["spec"]["podFailurePolicy"]["rules"]
+        self.assertEqual(("FailJob", [TrustDomainChanged.exit_status]), (rule["action"], rule["onExitCodes"]["values"]))
 
     #: Workload, its port, and the value of its address.
     PARTS = (

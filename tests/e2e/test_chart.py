@@ -244,6 +244,17 @@ class ChartTests(SynchronousTestCase):
         )
         self.story.helm("upgrade", "svc-core", str(CHART), "--wait", values={})
 
+    def test_4_trust_domain(self) -> None:
+        """An upgrade to another trust domain is refused with both names, and changes nothing."""
+        values = {"trustDomain": "example.net"}
+        said = self.story.helm("upgrade", "svc-core", str(CHART), "--wait", values=values, fails=True)
+        self.assertIn("is of the trust domain example.org and cannot become one of example.net", said)
+        data = self.story.platform.json("-n", "svc-system", "configmap", "svc-manager-config")["data"]["cluster.yaml"]
+        self.assertIn("trustDomain: example.org\n", data)
+        self.assertTrue(self.story.ready(), self.story.state())
+        self.test_2_verified()
+        self.story.helm("upgrade", "svc-core", str(CHART), "--wait", values={})
+
     def test_5_refused(self) -> None:
         """While pods have a volume of the platform it stays as it is, and they are named."""
         said = self.story.helm("uninstall", "svc-core", "--wait", fails=True)

@@ -19,6 +19,7 @@ from tests.peers.waiting import TOP, Shared, eventually
 ACCOUNT: Final = "system:serviceaccount:svc-system:svc-hooks"
 CRD: Final = "customresourcedefinitions.apiextensions.k8s.io/svclicensestatuses.svc.internal"
 SECRETS: Final = ("svc-authority-keys", "svc-webhook-ca")
+PREPARE: Final = ("prepare", "--namespace", "svc-system", "--trust-domain")
 VOLUME: Final = {"name": "workload-api", "csi": {"driver": "csi.svc.internal", "readOnly": True}}
 
 
@@ -46,7 +47,7 @@ class HooksTests(SynchronousTestCase):
         kubectl = self.server.kubectl
         kubectl("delete", "crd", "--all", "--wait")
         kubectl("delete", "mutatingwebhookconfigurations", "--all")
-        kubectl("delete", "secrets,leases,deployments", "--all", "-n", "svc-system")
+        kubectl("delete", "secrets,leases,deployments,persistentvolumeclaims", "--all", "-n", "svc-system")
         for namespace in ("svc-system", "shop"):
             kubectl("delete", "pods", "--all", "-n", namespace, "--grace-period=0", "--force")
 
@@ -67,6 +68,10 @@ class HooksTests(SynchronousTestCase):
         stdout, stderr = process.communicate(timeout=120)
         self.assertEqual(status, process.returncode, stderr)
         return stdout + stderr
+
+    def prepare(self, trust_domain: str = "example.org", *, status: int = 0) -> str:
+        """Run the hook before an installation or upgrade."""
+        return self.run_hook(*PREPARE, trust_domain, status=status)
 
     def remove(self, *arguments: str, status: int = 0) -> str:
         """Run the hook before the removal."""
@@ -93,7 +98,7 @@ class HooksTests(SynchronousTestCase):
 
     def platform(self) -> None:
         """Make what an installation and its manager have made."""
-        self.run_hook("prepare")
+        self.prepare()
         kubectl = self.server.kubectl
         for name in SECRETS:
             kubectl("-n", "svc-system", "create", "secret", "generic", name)
@@ -124,17 +129,43 @@ class HooksTests(SynchronousTestCase):
 
     def test_prepared(self) -> None:
         """The custom resources are served when the hook ends."""
-        self.assertEqual(f"applied {CRD}\n", self.run_hook("prepare"))
+        self.assertEqual(f"applied {CRD}\n", self.prepare())
         self.assertEqual([], self.names("svclicensestatuses"))
 
     def test_prepared_again(self) -> None:
         """A changed custom resource is put right."""
-        self.run_hook("prepare")
+        self.prepare()
         change = json.dumps([{"op": "replace", "path": "/spec/names/shortNames", "value": ["other"]}])
         self.server.kubectl("patch", CRD, "--type=json", "-p", change)
-        self.run_hook("prepare")
+        self.prepare()
         [wanted] = custom_resources()
         self.assertEqual(wanted["spec"]["names"]["shortNames"], self.json(CRD)["spec"]["names"]["shortNames"])
+
+    def claim(self, trust_domain: str) -> None:
+        """Make the claim of the chart's SPIRE server, as a StatefulSet makes it."""
+        [claim] = Rendered({"trustDomain": trust_domain}).one("StatefulSet", "spire-server")["spec"][
+            "volumeClaimTemplates"
+        ]
+        metadata = {**claim["metadata"], "name": "data-spire-server-0", "namespace": "svc-system"}
+        self.apply({**claim, "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata})
+        # Nobody removes it here when the claim is deleted.
+        unprotected = json.dumps({"metadata": {"finalizers": None}})
+        kubectl = self.server.kubectl
+        kubectl("-n", "svc-system", "patch", "pvc", "data-spire-server-0", "--type=merge", "-p", unprotected)
+
+    def test_same_trust_domain(self) -> None:
+        """An upgrade, or another installation on the data of the former one, keeps the trust domain."""
+        self.claim("example.org")
+        self.assertEqual(f"applied {CRD}\n", self.prepare("example.org"))
+
+    def test_other_trust_domain(self) -> None:
+        """Data of another trust domain is named, with both, and nothing is changed; the Job is not repeated."""
+        self.claim("example.org")
+        said = self.prepare("example.net", status=2)
+        words = "is of the trust domain example.org and cannot become one of example.net"
+        self.assertIn(f"svc: persistentvolumeclaims/data-spire-server-0 {words}\n", said)
+        self.assertIn("keep trustDomain, or uninstall with purge: true", said)
+        self.assertEqual([], self.names("crd"))
 
     def test_refused(self) -> None:
         """While pods of others have the volume nothing is changed; twenty of them are named."""
