@@ -20,7 +20,7 @@ from svc.naming import (
     PORT_SPIRE_SERVER_METRICS,
 )
 from svc.process.values import AbsolutePath, OptionalAddress, TrustDomainText, Wait
-from svc.settings import HostPort, Items, Settings
+from svc.settings import Duration, HostPort, Items, Settings
 
 #: A label of RFC 1123.
 _NAME: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
@@ -164,6 +164,9 @@ class SpireAgentValues(Settings):
 class SpireValues(Settings):
     """SPIRE, which gives the identities."""
 
+    x509SvidTtl: Duration = 0.0
+    """The life of the X.509-SVIDs of service accounts, in whole seconds; `0s` for the default of the SPIRE server,
+    `1h`. More than `4h` may be cut short: the authority of the server lives for a day."""
     storage: StorageSettings = StorageSettings()
     """The volume of the server."""
     statsd: StatsdSettings = StatsdSettings()

@@ -213,6 +213,7 @@ class ConfigurationTests(SynchronousTestCase):
             {
                 "proxy": {"notarization": "signRequest", "metricsAddr": "", "resources": {"limits": {"cpu": "1"}}},
                 "authority": {"rootTtl": "90d"},
+                "spire": {"x509SvidTtl": "15m"},
                 "manager": {"failurePolicy": "Ignore"},
                 "agent": {"kubeletDir": "/var/snap/kubelet"},
             }
@@ -228,6 +229,9 @@ class ConfigurationTests(SynchronousTestCase):
         self.assertEqual({"cpu": "1", "memory": "256Mi"}, injection.limits.amounts())
         issuer = cluster(chart).issuer
         assert issuer is not None
+        spire = cluster(chart).spire
+        assert spire is not None
+        self.assertEqual(15 * 60, spire.x509SvidTtl)
         self.assertEqual([90 * 86400] * 2, [authority.pqIssuer.rootTtl, issuer.rootTtl])
         self.assertEqual("Ignore", manager.webhook.failurePolicy)
         self.assertEqual("/var/snap/kubelet/pods", agent.csi.pods)

@@ -56,6 +56,7 @@ class ValuesTests(SynchronousTestCase):
             ({"spire": {"storage": {"size": "1 Gi"}}}, "at '/spire/storage/size'"),
         ]
         for values, words in cases:
+            ({"spire": {"x509SvidTtl": "1 h"}}, "at '/spire/x509SvidTtl'"),
             said = str(self.assertRaises(AssertionError, template, values))
             self.assertIn(words, said)
 
@@ -78,7 +79,7 @@ class ValuesTests(SynchronousTestCase):
     def test_each_value_is_used(self) -> None:
         """Every key of the values is read by a template."""
         texts = "".join(path.read_text() for path in sorted((CHART / "templates").iterdir()))
-        read = set(re.findall(r"\.Values\.([A-Za-z.]+)", texts))
+        read = set(re.findall(r"\.Values\.([A-Za-z0-9.]+)", texts))
         images = {f"images.{name}.{part}" for name in re.findall(r'"root" \. "name" "(\w+)"', texts) for part in PARTS}
         for path in paths(merged(defaults(), VALUES)):
             above = {path[: found.start()] for found in re.finditer(r"\.", path)} | {path}
