@@ -178,12 +178,22 @@ class SpireValues(Settings):
 
 
 class MonitoringSettings(Settings):
-    """Monitors for the Prometheus Operator."""
+    """The monitoring of the cluster."""
 
+    namespace: str = Field(default="monitoring", pattern=_NAME)
+    """The namespace of the Prometheus, from which alone metrics can be read where there are network policies."""
     enabled: bool = False
-    """Whether a ServiceMonitor and a PodMonitor are made; the cluster has to know both kinds."""
+    """Whether a ServiceMonitor and a PodMonitor are made, for the Prometheus Operator; the cluster has to know both
+    kinds."""
     interval: str = Field(default="30s", pattern=r"^[1-9][0-9]{0,4}(s|m)$")
     """How often metrics are read."""
+
+
+class NetworkPoliciesSettings(Settings):
+    """Who reaches the [ports of metrics](#network-policies)."""
+
+    enabled: bool = True
+    """Whether a NetworkPolicy closes them to all but the namespace of the monitoring. Other ports stay open."""
 
 
 class ChartValues(Settings):
@@ -207,4 +217,6 @@ class ChartValues(Settings):
     spire: SpireValues = SpireValues()
     """SPIRE."""
     monitoring: MonitoringSettings = MonitoringSettings()
-    """Monitors."""
+    """The monitoring of the cluster."""
+    networkPolicies: NetworkPoliciesSettings = NetworkPoliciesSettings()
+    """Who reaches the ports of metrics."""

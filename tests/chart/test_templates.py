@@ -262,10 +262,6 @@ class ConfigurationTests(SynchronousTestCase):
             self.assertEqual(wanted, claim["spec"].get("storageClassName"))
             self.assertEqual(storage.get("size", "1Gi"), claim["spec"]["resources"]["requests"]["storage"])
 
-
-class MetricsTests(SynchronousTestCase):
-    """The endpoints of the parts, and who finds them."""
-
     def test_trust_domain(self) -> None:
         """The hook reads from the claim of SPIRE what the claim is made with, and compares it with the values."""
         for name in ("example.org", "123"):
@@ -276,6 +272,10 @@ class MetricsTests(SynchronousTestCase):
             self.assertEqual(["prepare", "--namespace", "svc-system", "--trust-domain", name], command[3:])
         [rule] = chart.workloads["svc-prepare"]["spec"]["podFailurePolicy"]["rules"]
         self.assertEqual(("FailJob", [TrustDomainChanged.exit_status]), (rule["action"], rule["onExitCodes"]["values"]))
+
+
+class MetricsTests(SynchronousTestCase):
+    """The endpoints of the parts, and who finds them."""
 
     #: Workload, its port, and the value of its address.
     PARTS = (

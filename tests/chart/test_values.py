@@ -53,10 +53,12 @@ class ValuesTests(SynchronousTestCase):
             ({"agent": {"kubeletDir": "var/lib/kubelet"}}, "at '/agent/kubeletDir'"),
             ({"proxy": {"resources": {"limits": {"memory": "lots"}}}}, "at '/proxy/resources/limits/memory'"),
             ({"monitoring": {"interval": "30"}}, "at '/monitoring/interval'"),
+            ({"monitoring": {"namespace": "monitoring.example"}}, "at '/monitoring/namespace'"),
+            ({"networkPolicies": {"enabled": "no"}}, "at '/networkPolicies/enabled'"),
             ({"spire": {"storage": {"size": "1 Gi"}}}, "at '/spire/storage/size'"),
+            ({"spire": {"x509SvidTtl": "1 h"}}, "at '/spire/x509SvidTtl'"),
         ]
         for values, words in cases:
-            ({"spire": {"x509SvidTtl": "1 h"}}, "at '/spire/x509SvidTtl'"),
             said = str(self.assertRaises(AssertionError, template, values))
             self.assertIn(words, said)
 
