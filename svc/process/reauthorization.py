@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
+from svc.process.turns import TURN_SECONDS
 from svc.telemetry.records import Value
-
-#: Seconds of one reactor turn. With the decision that is under way then, of up to 1.5 ms, a turn stays below 5 ms.
-SLICE_SECONDS: Final = 0.003
 
 T = TypeVar("T")
 
@@ -130,7 +128,7 @@ class Reauthorization(Generic[T]):
         for connection in iter(self._first_undecided, None):
             self.decide(connection)
             now = self._clock.seconds()
-            if now - began >= SLICE_SECONDS:
+            if now - began >= TURN_SECONDS:
                 break
         self._longest = max(self._longest, now - began)
         if self._first_undecided() is not None:

@@ -38,6 +38,7 @@ from svc.policyfiles.settings import Policies, load_policies
 from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
 from svc.process.clock import ClockService, utc_now
 from svc.process.reauthorization import Reauthorization
+from svc.process.turns import Turns
 from svc.proxy.config import ListenerSettings, ProxySettings
 from svc.proxy.context import decide_again
 from svc.proxy.credential_rotation import CredentialRotation
@@ -172,6 +173,7 @@ class Assembly:
         self._issuer_watch: IssuerWatch | None = None
         self._rotation = self._make_rotation()
         self._reauthorization = Reauthorization(reactor, decide_again, self._reports.reauthorized)
+        self._turns = Turns(reactor)
 
     def build(self) -> ProxyService:
         """Build the service of the whole proxy; nothing starts yet."""
@@ -412,6 +414,7 @@ class Assembly:
             "policies": self._policies.policies_of(whole) if inbound else None,
             "rotation": self._rotation,
             "reauthorization": self._reauthorization,
+            "turns": self._turns,
             "metrics": metrics,
             "reporter": self._reports,
             "limits": settings.limits,
@@ -671,6 +674,7 @@ class Assembly:
             idle_timeout=settings.timeouts.idleUpstream,
             seconds=self._reactor.seconds,
             wall=utc_now,
+            turns=self._turns,
             unreachable=observer.upstream_unreachable,
             # Where the peer has to prove more, its verification counts it.
             accepted=observer.upstream_accepted if peers is None else lambda: None,

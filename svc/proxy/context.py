@@ -18,6 +18,7 @@ from svc.policy.engine import ConnectionPolicy, Denied, Permit
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import Reauthorization
+from svc.process.turns import Turns
 from svc.proxy.config import LimitSettings, OnRotation, TimeoutSettings
 from svc.proxy.errors import FormerSvidRefused
 from svc.proxy.http.reporter import PolicyDecision, Reporter
@@ -87,6 +88,8 @@ class ListenerContext:
     rotation: CredentialRotation
     #: Where connections with a verified peer are registered.
     reauthorization: Reauthorization[AuthorizedConnection]
+    #: Where connections wait with octets that take longer than a turn of the reactor.
+    turns: Turns
     metrics: ListenerMetrics
     reporter: Reporter
     limits: LimitSettings

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.process.reauthorization import SLICE_SECONDS, Reauthorization, ReauthorizationSummary
+from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
+from svc.process.turns import TURN_SECONDS
 
 
 class Call:
@@ -102,11 +103,11 @@ class WalkTests(SynchronousTestCase):
             self.walk.begin()
             while self.clock.calls:
                 took = self.clock.turn()
-                self.assertLess(took, SLICE_SECONDS + each)
+                self.assertLess(took, TURN_SECONDS + each)
                 if self.clock.calls:
-                    self.assertGreaterEqual(took, SLICE_SECONDS - 1e-9)
+                    self.assertGreaterEqual(took, TURN_SECONDS - 1e-9)
         self.assertEqual(4000, len(self.decided))
-        self.assertEqual(0.003, SLICE_SECONDS)
+        self.assertEqual(0.003, TURN_SECONDS)
 
     def test_the_time_is_read_for_each_decision(self) -> None:
         """So one slow decision alone can make a slice longer."""
@@ -120,7 +121,7 @@ class WalkTests(SynchronousTestCase):
         """The end of a walk is reported once, with decisions, refusals and seconds."""
         self.add(*"abcd")
         self.refused = {"b", "d"}
-        self.takes(SLICE_SECONDS / 2)
+        self.takes(TURN_SECONDS / 2)
         self.walk.begin()
         self.clock.turn()
         self.assertEqual([], self.summaries)
@@ -165,7 +166,7 @@ class WalkTests(SynchronousTestCase):
     def test_change_during_a_walk(self) -> None:
         """After another change the walk goes on with those whose decision is the oldest, and reaches all of them."""
         self.add("a", "b", "c")
-        self.takes(2 * SLICE_SECONDS)
+        self.takes(2 * TURN_SECONDS)
         self.walk.begin()
         for _change in range(6):
             self.clock.turn()
@@ -265,7 +266,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(decisions=st.integers(1, 4))
     def turns(self, decisions: int) -> None:
         """A turn with time for some decisions: those that are due go first, the oldest leading."""
-        self.cost = SLICE_SECONDS / decisions * 1.0001
+        self.cost = TURN_SECONDS / decisions * 1.0001
         self.order.clear()
         self.clock.turn()
         expected = []

@@ -26,6 +26,7 @@ from svc.notary.verification import Anchors
 from svc.policy.engine import Decision, Denied, MatchedRule
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
+from svc.process.turns import TURN_SECONDS, Turns
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.context import AuthorizedConnection, decide_again
 from svc.proxy.http.client import ClientConnection
@@ -258,12 +259,14 @@ class Rig:
         conditions: PeerConditions | None = None,
         profile: Profile = Profile.CLASSICAL,
         reauthorization: Reauthorization[AuthorizedConnection] | None = None,
+        turn: float = TURN_SECONDS,
     ) -> None:
         self.clock = Clock()
         self.summaries: list[ReauthorizationSummary] = []
         if reauthorization is None:
             reauthorization = Reauthorization(self.clock, decide_again, self.summaries.append)
         self.reauthorization = reauthorization
+        self.turns = Turns(self.clock, turn)
         self.endpoint = FakeEndpoint()
         self.store = MemoryStore()
         self.store.init()
@@ -318,6 +321,7 @@ class Rig:
             idle_timeout=timeouts.idleUpstream,
             seconds=self.clock.seconds,
             wall=self.wall,
+            turns=self.turns,
             ended=self.observer.upstream_ended,
             peers=self.peers,
         )
@@ -327,6 +331,7 @@ class Rig:
             policies=(policies or admit_domain()) if inbound else None,
             rotation=self.rotation,
             reauthorization=self.reauthorization,
+            turns=self.turns,
             notarizer=self.notarizer,
             pool=self.pool,
             metrics=listener_metrics,

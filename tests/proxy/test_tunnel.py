@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from svc.policy import Permit
+from svc.process.turns import Turns
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection, UpstreamPool
 from svc.wire.http1 import MessageLimits
@@ -29,7 +30,7 @@ class TunnelTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Create a client and an application that granted an upgrade."""
-        endpoint = FakeEndpoint()
+        endpoint, clock = FakeEndpoint(), Clock()
         self.pool = UpstreamPool(
             endpoint,
             "127.0.0.1:8080",
@@ -37,8 +38,9 @@ class TunnelTests(SynchronousTestCase):
             limits=MessageLimits(),
             max_idle=2,
             idle_timeout=30.0,
-            seconds=Clock().seconds,
+            seconds=clock.seconds,
             wall=lambda: BASE,
+            turns=Turns(clock),
         )
         user = User()
         self.pool.acquire(Permit(CALLER.spiffe_id, ()), user)

@@ -20,6 +20,7 @@ from zope.interface.verify import verifyObject
 
 from svc.identity.errors import SvidExpired, SvidNotYetValid, TrustDomainUnknown
 from svc.policy import Permit
+from svc.process.turns import Turns
 from svc.proxy.errors import (
     ProxyError,
     UpstreamConnectTimeout,
@@ -144,6 +145,7 @@ class UpstreamTestCase(SynchronousTestCase):
             idle_timeout=30.0,
             seconds=self.clock.seconds,
             wall=lambda: BASE + timedelta(seconds=self.clock.seconds()),
+            turns=Turns(self.clock),
             ended=lambda evidence, error: self.ended.append(type(error)),
             unreachable=lambda: self.unreachable.append(True),
             accepted=lambda: self.accepted.append(True),

@@ -39,7 +39,7 @@ from svc.telemetry.labels import Cause
 from svc.transport.errors import KeyUpdateLimitReached, OwnIdentityWithdrawn, PeerCredentialsEnded, TransportError
 from svc.transport.fair_limiter import release_slot
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.http1 import End, Event, MessageRefused, RequestHead, RequestParser
+from svc.wire.http1 import SLICE_OCTETS, End, Event, MessageRefused, RequestHead, RequestParser
 
 _CLOSE_LINE: Final = b"Connection: close\r\n"
 #: Seconds for which a closing connection still reads what the other side sends.
@@ -55,6 +55,20 @@ class _NoMore:
 
 
 _NO_MORE: Final = _NoMore()
+
+
+@final
+class _Unparsed:
+    """Octets of a read, of which those before ``begin`` are parsed."""
+
+    __slots__ = ("begin", "data")
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.begin = 0
+
+
+_Queued = Event | _NoMore | _Unparsed
 
 
 class ReadPause:
@@ -120,8 +134,10 @@ class ClientConnection:
         self._registry = registry
         # Clients of an inbound listener are no proxies of its application; behind an outbound one is the application.
         self._parser = RequestParser(context.message_limits, drop_forwarding=context.inbound)
-        self._queue: deque[Event | _NoMore] = deque()
+        self._queue: deque[_Queued] = deque()
         self._pumping = False
+        #: Whether it waits for a turn of the reactor to go on with the queue.
+        self._awaits_turn = False
         self._paused = 0
         self._exchange: Exchange | None = None
         self._tunnel: Tunnel | None = None
@@ -183,9 +199,12 @@ class ClientConnection:
         if self._tunnel is not None:
             self._tunnel.from_client(data)
         elif self._closing_until is None:
-            if not self._parser.in_head:
-                self._head_since = self._activity
-            self._queue.extend(self._parser.feed(data))
+            if self._queue or len(data) > SLICE_OCTETS:
+                self._queue.append(_Unparsed(data))
+            else:
+                if not self._parser.in_head:
+                    self._head_since = self._activity
+                self._queue.extend(self._parser.feed(data))
             self._pump()
 
     def readConnectionLost(self) -> None:
@@ -211,7 +230,7 @@ class ClientConnection:
         self.context.reauthorization.discard(self)
         if self._share is not None:
             self.context.evictions.leave(self, self._share)
-        self._queue.clear()
+        self._clear_queue()
         self.count_octets()
         self.context.metrics.active.dec()
         tunnel = self._tunnel
@@ -259,11 +278,13 @@ class ClientConnection:
     # -- The queue of requests ---------------------------------------------------------------------------------------
 
     def _pump(self) -> None:
-        """Pass waiting events to the exchanges, one exchange at a time."""
-        if self._pumping:
+        """Pass waiting events to the exchanges, one exchange at a time, until the turn is over."""
+        if self._pumping or self._awaits_turn:
             return
         self._pumping = True
-        queue, reauthorization = self._queue, self.context.reauthorization
+        queue, reauthorization, turns = self._queue, self.context.reauthorization, self.context.turns
+        # Requests, and slices of octets; the time is not looked at before the second.
+        steps, deadline = 0, 0.0
         try:
             while queue and self._closing_until is None and not self.gone:
                 exchange = self._exchange
@@ -272,11 +293,25 @@ class ClientConnection:
                         break
                     if reauthorization.running and reauthorization.decide(self):
                         break
-                    self._next(queue.popleft())
                 elif exchange.request_ended:
                     break
+                event = queue[0]
+                if exchange is None or type(event) is _Unparsed:
+                    if steps == 1:
+                        deadline = turns.deadline()
+                    elif steps and turns.over(deadline):
+                        self._awaits_turn = True
+                        turns.wait(self)
+                        break
+                    steps += 1
+                if type(event) is _Unparsed:
+                    self._parse(event)
+                    continue
+                queue.popleft()
+                if exchange is None:
+                    self._next(event)
                 else:
-                    self._feed(exchange, queue.popleft())
+                    self._feed(exchange, event)
         finally:
             self._pumping = False
         exchange = self._exchange
@@ -284,6 +319,26 @@ class ClientConnection:
             exchange.upstream_request.flush()
         if queue or self._paused:
             self._pause(ReadPause.QUEUED, bool(queue) and self._closing_until is None)
+
+    def read_on(self) -> None:
+        """See :class:`svc.process.turns.UnfinishedRead`."""
+        self._awaits_turn = False
+        self._pump()
+
+    def _parse(self, octets: _Unparsed) -> None:
+        """Put the events of a slice in front of the rest of the octets, which are the first of the queue."""
+        queue, parser = self._queue, self._parser
+        if not parser.in_head:
+            self._head_since = self._activity
+        events, octets.begin = parser.feed_slice(octets.data, octets.begin)
+        if octets.begin == len(octets.data):
+            queue.popleft()
+        queue.extendleft(reversed(events))
+
+    def _clear_queue(self) -> None:
+        self._queue.clear()
+        self._awaits_turn = False
+        self.context.turns.discard(self)
 
     def _must_wait_for_client(self) -> bool:
         """Begin no further request while the client does not read the responses; asked while nothing streams to it."""
@@ -330,8 +385,25 @@ class ClientConnection:
         self.abort(cause)
 
     def rest_at_hand(self) -> bool:
-        """Whether the end of the current request is queued, so that the connection can go on after an early answer."""
-        return any(type(event) is End for event in self._queue)
+        """
+        Whether the end of the current request is queued, so that the connection can go on after an early answer.
+
+        It is looked for in unparsed octets no longer than a turn lasts.
+        """
+        queue, turns = self._queue, self.context.turns
+        if any(type(event) is End for event in queue):
+            return True
+        passed: list[_Queued] = []
+        deadline = turns.deadline()
+        while queue and type(queue[0]) is not End and not turns.over(deadline):
+            event = queue[0]
+            if type(event) is _Unparsed:
+                self._parse(event)
+            else:
+                passed.append(queue.popleft())
+        found = bool(queue) and type(queue[0]) is End
+        queue.extendleft(reversed(passed))
+        return found
 
     def exchange_finished(self, exchange: Exchange, tunnelled: UpstreamConnection | None) -> None:
         """Go on after a released response; ``tunnelled`` is the upstream connection after a granted upgrade."""
@@ -361,14 +433,17 @@ class ClientConnection:
 
     def _skip_request(self) -> bool:
         """Drop the rest of an answered request where it is here."""
-        while self._queue:
-            if type(self._queue.popleft()) is End:
-                return True
-        return False
+        if not self.rest_at_hand():
+            return False
+        while type(self._queue.popleft()) is not End:
+            pass
+        return True
 
     def _start_tunnel(self, upstream: UpstreamConnection) -> None:
         self._tunnel = tunnel = Tunnel(self.transport, upstream, self._count_tunnelled)
         rest = self._parser.take_rest()
+        rest += b"".join([each.data[each.begin :] for each in self._queue if type(each) is _Unparsed])
+        self._clear_queue()
         self._paused = 0
         self._resume_reading()
         tunnel.start(rest)
@@ -498,7 +573,7 @@ class ClientConnection:
 
         Requests that wait are not answered any more.
         """
-        self._queue.clear()
+        self._clear_queue()
         if self.caller.permitted:
             # Responses that the client has not read yet are still sent.
             self._idle_in.pop(self, None)
@@ -600,7 +675,7 @@ class ClientConnection:
         elif self._parser.in_head:
             if now - self._head_since >= timeouts.header:
                 self._answer_and_close(RequestTimeout())
-        elif self._drain_cause is not None:
+        elif self._drain_cause is not None and not self._awaits_turn:
             self.close(self._drain_cause)
         elif now - self._activity >= timeouts.idle:
             self.close("idle")

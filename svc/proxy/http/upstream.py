@@ -35,10 +35,11 @@ from svc.transport.errors import (
 )
 from svc.transport.evidence import PeerEvidence, peer_evidence
 from svc.wire.fields import Field, encode_fields, end_to_end_trailers
-from svc.wire.http1 import Event, MessageLimits, RequestHead, ResponseParser
+from svc.wire.http1 import SLICE_LINES, SLICE_OCTETS, Event, MessageLimits, RequestHead, ResponseParser
 
 if TYPE_CHECKING:
     from svc.process.reauthorization import Reauthorization
+    from svc.process.turns import Turns
     from svc.proxy.context import AuthorizedConnection
     from svc.proxy.http.client import ClientConnection
     from svc.proxy.http.exchange import Exchange
@@ -306,6 +307,8 @@ class UpstreamConnection:
         self._exchange: ConnectionUser | None = None
         self._parser: ResponseParser | None = None
         self._tunnel: Tunnel | None = None
+        #: Octets of a response that are read and not parsed, while it waits for a turn of the reactor, unread.
+        self._unparsed = b""
         self.dead = False
         #: Whether the upstream ended it in order.
         self.complete = False
@@ -411,18 +414,24 @@ class UpstreamConnection:
         return self._pool.reauthorize(self)
 
     def abort_defective(self) -> None:
-        """See :class:`svc.proxy.context.AuthorizedConnection`."""
-        self.transport.abortConnection()
+        """See :class:`svc.proxy.context.AuthorizedConnection` and :class:`svc.process.turns.UnfinishedRead`."""
+        self._drop_unparsed()
+        if self.dead:
+            self._lost()
+        else:
+            self.transport.abortConnection()
 
     def cut(self, error: SvcError) -> None:
         """Drop the connection; its exchange gets ``upstream_lost`` and finds the cause in :attr:`loss`."""
         self.loss = self._pool.explained(error)
+        self._drop_unparsed()
         if not self.dead:
             self.transport.abortConnection()
 
     def abort(self) -> None:
         """Drop the connection; no exchange is called."""
         self._exchange = None
+        self._drop_unparsed()
         if not self.dead:
             self.transport.abortConnection()
 
@@ -438,15 +447,57 @@ class UpstreamConnection:
             self._pool.accepted(self)
         exchange = self._exchange
         if exchange is not None:
-            exchange.upstream_events(self._parser.feed(data))  # type: ignore[union-attr]
+            if self._unparsed:
+                self._unparsed += data
+            elif len(data) > SLICE_OCTETS:
+                self._deliver(data)
+            else:
+                exchange.upstream_events(self._parser.feed(data))  # type: ignore[union-attr]
         elif self._tunnel is not None:
             self._tunnel.from_upstream(data)
         else:
             # Octets without a request: what follows them could be taken for the response to another request.
             self.abort()
 
+    def _deliver(self, data: bytes) -> None:
+        """Deliver the events of octets, and keep what takes longer than a turn for a later one."""
+        parser, turns, begin, deadline = self._parser, self._pool.turns, 0, 0.0
+        while (exchange := self._exchange) is not None and parser is not None:
+            events, begin = parser.feed_slice(data, begin)
+            while begin < len(data) and len(events) < SLICE_LINES // 2:
+                # Most slices are pieces of a large body, which are passed on as one.
+                more, begin = parser.feed_slice(data, begin)
+                events += more
+            exchange.upstream_events(events)
+            if begin == len(data):
+                return
+            if not deadline:
+                deadline = turns.deadline()
+            elif turns.over(deadline):
+                break
+        if self._exchange is not None:
+            self._unparsed = data[begin:]
+            self.transport.pauseProducing()
+            turns.wait(self)
+
+    def read_on(self) -> None:
+        """See :class:`svc.process.turns.UnfinishedRead`."""
+        data, self._unparsed = self._unparsed, b""
+        self._deliver(data)
+        if self._unparsed:
+            return
+        if self.dead:
+            self._lost()
+        elif not self.held:
+            self.transport.resumeProducing()
+
+    def _drop_unparsed(self) -> None:
+        if self._unparsed:
+            self._unparsed = b""
+            self._pool.turns.discard(self)
+
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
-        """The connection ended."""
+        """The connection ended; what was read before is delivered first."""
         self.dead = True
         self.complete = reason.check(ConnectionDone) is not None
         self._pool.forget(self)
@@ -454,6 +505,10 @@ class UpstreamConnection:
             self.loss = self._pool.explained(reason.value)
         elif self.may_refuse:
             self._pool.accepted(self)
+        if not self._unparsed:
+            self._lost()
+
+    def _lost(self) -> None:
         exchange, parser, tunnel = self._exchange, self._parser, self._tunnel
         self._exchange = self._tunnel = None
         if exchange is not None and parser is not None:
@@ -472,7 +527,7 @@ class UpstreamConnection:
     def resumeProducing(self) -> None:
         """The client caught up."""
         self.held = False
-        if not self.dead:
+        if not (self.dead or self._unparsed):
             self.transport.resumeProducing()
 
     def stopProducing(self) -> None:
@@ -511,6 +566,7 @@ class UpstreamPool:
         idle_timeout: float,
         seconds: Callable[[], float],
         wall: Callable[[], datetime],
+        turns: Turns,
         unreachable: Callable[[], None] = lambda: None,
         accepted: Callable[[], None] = lambda: None,
         ended: Callable[[PeerEvidence, TransportError], None] = lambda _evidence, _error: None,
@@ -524,6 +580,8 @@ class UpstreamPool:
         self.name: Final = name
         self._connect_timeout = connect_timeout
         self._limits = limits
+        #: Where its connections wait with octets that take longer than a turn of the reactor.
+        self.turns: Final = turns
         self._max_idle = max_idle
         self._idle_timeout = idle_timeout
         #: When the last sweep was, or the start: exact enough for idle times.

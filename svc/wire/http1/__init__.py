@@ -26,6 +26,7 @@ from svc.wire.http1.messages import (
     RequestHead,
     ResponseHead,
 )
+from svc.wire.http1.parser import SLICE_LINES, SLICE_OCTETS
 from svc.wire.http1.requests import RequestParser
 from svc.wire.http1.responses import ResponseParser
 
@@ -33,6 +34,8 @@ __all__ = [
     "DEFAULT_MAX_FIELDS",
     "DEFAULT_MAX_HEAD",
     "MAX_INTERIM",
+    "SLICE_LINES",
+    "SLICE_OCTETS",
     "End",
     "Event",
     "Excess",

@@ -42,6 +42,11 @@ class RequestExtent:
         """Whether no octet of a request has been read since the last one ended; complete empty lines do not count."""
         return not (self._line or self._line_ended)
 
+    @property
+    def body_left(self) -> int:
+        """How many octets are missing of a body of known length, or of a chunk with its line end."""
+        return self._remaining
+
     def head_ended(self, length: int | None, *, chunked: bool) -> None:
         """Set the framing of the body that follows the head."""
         self._remaining, self._chunked = length or 0, chunked

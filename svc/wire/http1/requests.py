@@ -131,6 +131,9 @@ class RequestParser(Parser):
         events, self._events = self._events, []
         return events
 
+    def _body_left(self) -> int:
+        return self._extent.body_left
+
     def _read_fast(self, data: bytes) -> RequestHead | None:
         """Read one whole request in the common form without llhttp, which must be between two messages."""
         parts = _split_request(data)

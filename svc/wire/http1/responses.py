@@ -144,6 +144,24 @@ class ResponseParser(Parser):
             events.append(Excess())
         return events
 
+    def feed_slice(self, data: bytes, begin: int) -> tuple[list[Event], int]:
+        """See :meth:`Parser.feed_slice`; nothing is left behind the end of a response."""
+        if not (begin or self._octets or self.closed or self._ended):
+            events = self._read_fast(data)
+            if events is not None:
+                self._octets = len(data)
+                return events, len(data)
+        events, end = super().feed_slice(data, begin)
+        if self._ended and end < len(data):
+            if not self.closed:
+                events += self.feed(data[end:])
+            elif self._head is not None and self._head.upgrade:
+                self.rest += data[end:]
+        return events, len(data) if self.closed else end
+
+    def _body_left(self) -> int:
+        return self._remaining or 0
+
     def _read_fast(self, data: bytes) -> list[Event] | None:
         """Read one whole response in the common form without llhttp, which must be between two messages."""
         if self._upgrade or self._method == b"HEAD":

@@ -81,6 +81,7 @@ class MqttRig(Rig):
             policies=(policies or admit_domain()) if inbound else None,
             rotation=cast(Any, self.rotation),
             reauthorization=self.reauthorization,
+            turns=self.turns,
             metrics=self.mqtt_metrics,
             reporter=self.reporter,
             limits=limits,

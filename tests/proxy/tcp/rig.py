@@ -55,6 +55,7 @@ class TcpRig(Rig):
             policies=(policies or admit_domain()) if inbound else None,
             rotation=cast(Any, self.rotation),
             reauthorization=self.reauthorization,
+            turns=self.turns,
             metrics=self.tcp_metrics,
             reporter=self.reporter,
             limits=limits or LimitSettings(),
