@@ -26,7 +26,7 @@ from svc.notary.verification import Anchors
 from svc.policy.engine import Decision, Denied, MatchedRule
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
-from svc.process.turns import TURN_SECONDS, Turns
+from svc.process.turns import Turns
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.context import AuthorizedConnection, decide_again
 from svc.proxy.http.client import ClientConnection
@@ -259,14 +259,14 @@ class Rig:
         conditions: PeerConditions | None = None,
         profile: Profile = Profile.CLASSICAL,
         reauthorization: Reauthorization[AuthorizedConnection] | None = None,
-        turn: float = TURN_SECONDS,
+        turns: Turns | None = None,
     ) -> None:
         self.clock = Clock()
         self.summaries: list[ReauthorizationSummary] = []
         if reauthorization is None:
             reauthorization = Reauthorization(self.clock, decide_again, self.summaries.append)
         self.reauthorization = reauthorization
-        self.turns = Turns(self.clock, turn)
+        self.turns = turns or Turns(self.clock)
         self.endpoint = FakeEndpoint()
         self.store = MemoryStore()
         self.store.init()

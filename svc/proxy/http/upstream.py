@@ -461,7 +461,8 @@ class UpstreamConnection:
 
     def _deliver(self, data: bytes) -> None:
         """Deliver the events of octets, and keep what takes longer than a turn for a later one."""
-        parser, turns, begin, deadline = self._parser, self._pool.turns, 0, 0.0
+        parser, turns, begin = self._parser, self._pool.turns, 0
+        deadline: float | None = None
         while (exchange := self._exchange) is not None and parser is not None:
             events, begin = parser.feed_slice(data, begin)
             while begin < len(data) and len(events) < SLICE_LINES // 2:
@@ -471,7 +472,7 @@ class UpstreamConnection:
             exchange.upstream_events(events)
             if begin == len(data):
                 return
-            if not deadline:
+            if deadline is None:
                 deadline = turns.deadline()
             elif turns.over(deadline):
                 break
