@@ -253,20 +253,14 @@ class ResponseTests(TurnCase):
 
     def test_the_connection_ends_behind_it(self) -> None:
         """What was read before the end of a connection is delivered, and then the end."""
-        until_close = b"HTTP/1.1 200 OK\r\n\r\n"
-        for head, body, octets, end in (
-            (CHUNKED, CHUNK * MANY, MANY, LAST),
-            (until_close, b"\n" * 50000, 50000, b""),
-        ):
-            self.ask()
-            self.rig.respond(head + body + end)
-            self.rig.lose_upstream()
-            self.assertEqual(self.rig.reporter.served, [])
-            self.turns()
-            self.assertTrue(self.wire.take().endswith(body[-6:] + (end or b"\r\n" + LAST)))
-            self.assertEqual(self.rig.reporter.served, [(b"GET", 200)])
-            self.assertEqual(self.rig.reporter.summaries[0].response_octets, octets)
-            self.assertEqual(self.rig.pool.open_count, 0)
+        self.ask()
+        self.rig.respond(CHUNKED + CHUNK * MANY + LAST)
+        self.rig.lose_upstream()
+        self.assertEqual(self.rig.reporter.served, [])
+        self.turns()
+        self.assertTrue(self.wire.take().endswith(CHUNK * MANY + LAST))
+        self.assertEqual(self.rig.reporter.served, [(b"GET", 200)])
+        self.assertEqual(self.rig.pool.open_count, 0)
 
     def test_the_connection_is_cut_behind_a_part(self) -> None:
         """A response that is not complete is cut behind what came of it."""

@@ -96,31 +96,44 @@ class SizeTests(SynchronousTestCase):
 
     def test_line_ends_alone(self) -> None:
         """The worst body for the search of a slice."""
-        self.assert_small(ResponseParser(b"GET"), response() + b"\n" * 100000)
+        head = [b"Transfer-Encoding: chunked"]
+        self.assert_small(ResponseParser(b"GET"), response(fields=head, body=b"\r\n" * 50000))
+        self.assert_small(RequestParser(), b"\r\n" * 50000)
 
     def test_one_slice(self) -> None:
-        """Bodies of known length are one slice, whatever they contain; so is a read of few lines or octets."""
-        body, length = b"\n" * 100000, [b"Content-Length: 100000"]
-        self.assertEqual(len(slices(RequestParser(), request(b"POST / HTTP/1.1", length), body)), 2)
-        self.assertEqual(
-            len(
-                slices(
-                    RequestParser(), request(b"POST / HTTP/1.1", [b"Transfer-Encoding: chunked"]), b"186a0\r\n", body
-                )
-            ),
-            3,
-        )
-        self.assertEqual(len(slices(ResponseParser(b"GET"), response(fields=length), body)), 2)
-        self.assertEqual(len(slices(ResponseParser(b"GET"), response(fields=length, body=body))), 1)
-        self.assertEqual(len(slices(ResponseParser(b"GET"), response() + b"a" * 100000)), 1)
+        """Bodies of known length or to the end of the connection, and known chunks, are one slice."""
+        body, length, chunked = b"\r\n" * 50000, [b"Content-Length: 100000"], [b"Transfer-Encoding: chunked"]
+        post = b"POST / HTTP/1.1"
+        chunk = b"186a0\r\n" + body
+        for parser, reads in (
+            (RequestParser(), (request(post, length), body)),
+            (RequestParser(), (request(post, chunked), b"186a0\r\n", body)),
+            (ResponseParser(b"GET"), (response(fields=length), body)),
+            (ResponseParser(b"GET"), (response(fields=length, body=body),)),
+            (ResponseParser(b"GET"), (response(), body)),
+            (ResponseParser(b"GET"), (response(fields=chunked), chunk + b"\r\n" + chunk)),
+            (ResponseParser(b"GET"), (response(fields=chunked, body=b"1\r\na\r\n18"), b"6a0\r\n" + body)),
+            (ResponseParser(b"GET"), (response(fields=chunked, body=b"7d0\r\n" + b"\n" * 2000 + b"\r\n" + LAST),)),
+        ):
+            self.assertEqual(len(slices(parser, *reads)), len(reads), reads)
+
+    def test_chunks_that_are_not_followed(self) -> None:
+        """Behind an interim response, and behind a head in two small reads, slices end after lines."""
+        chunk = b"186a0\r\n" + b"\r\n" * 50000
+        for reads in (
+            [response(b"HTTP/1.1 103 Early") + response(fields=[b"Transfer-Encoding: chunked"], body=b"1\r\na\r\n")],
+            [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r", b"\n\r\n1\r\na\r\n"],
+        ):
+            parser = ResponseParser(b"GET")
+            for each in reads:
+                parser.feed(each)
+            self.assertGreater(len(slices(parser, chunk)), 50000 // SLICE_LINES)
 
     def test_bounds(self) -> None:
         """A slice has at most so many lines."""
         for lines, count in ((SLICE_LINES, 1), (SLICE_LINES + 1, 2)):
-            data = (b"a" * 7 + b"\n") * lines
-            parser = ResponseParser(b"GET")
-            parser.feed(response())
-            self.assertEqual(len(slices(parser, data)), count, lines)
+            data = b"\r\n" * lines
+            self.assertEqual(len(slices(RequestParser(), data[:-1])), count, lines)
 
     def test_nothing_is_left_behind_a_response(self) -> None:
         """What follows the end of a response in the same read is excess, also where the slice ends with it."""

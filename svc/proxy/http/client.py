@@ -282,7 +282,7 @@ class ClientConnection:
         if self._pumping or self._awaits_turn:
             return
         self._pumping = True
-        queue, reauthorization, turns = self._queue, self.context.reauthorization, self.context.turns
+        queue, reauthorization = self._queue, self.context.reauthorization
         # Requests, and slices of octets; the time is not looked at before the second.
         steps, deadline = 0, 0.0
         try:
@@ -295,23 +295,21 @@ class ClientConnection:
                         break
                 elif exchange.request_ended:
                     break
+                elif type(queue[0]) is not _Unparsed:
+                    self._feed(exchange, queue.popleft())  # type: ignore[arg-type]
+                    continue
+                if steps == 1:
+                    deadline = self.context.turns.deadline()
+                elif steps and self.context.turns.over(deadline):
+                    self._awaits_turn = True
+                    self.context.turns.wait(self)
+                    break
+                steps += 1
                 event = queue[0]
-                if exchange is None or type(event) is _Unparsed:
-                    if steps == 1:
-                        deadline = turns.deadline()
-                    elif steps and turns.over(deadline):
-                        self._awaits_turn = True
-                        turns.wait(self)
-                        break
-                    steps += 1
                 if type(event) is _Unparsed:
                     self._parse(event)
-                    continue
-                queue.popleft()
-                if exchange is None:
-                    self._next(event)
                 else:
-                    self._feed(exchange, event)
+                    self._next(queue.popleft())  # type: ignore[arg-type]
         finally:
             self._pumping = False
         exchange = self._exchange

@@ -51,10 +51,14 @@ class RequestExtent:
         """Set the framing of the body that follows the head."""
         self._remaining, self._chunked = length or 0, chunked
 
-    def end(self, data: bytes, begin: int) -> int:
-        """Return the offset after the head, after the body or after the whole read, whichever comes first."""
+    def end(self, data: bytes, begin: int, lines: int | None = None) -> int:
+        """
+        Return the offset after the head, after the body or after the whole read, whichever comes first.
+
+        In a chunked body it is that after so many ``lines`` and the octets of the chunk behind them, if that is less.
+        """
         if self._chunked:
-            return self._end_of_chunks(data, begin)
+            return self._end_of_chunks(data, begin, len(data) if lines is None else lines)
         if self._remaining:
             end = min(begin + self._remaining, len(data))
             self._remaining -= end - begin
@@ -90,7 +94,7 @@ class RequestExtent:
                     begin = end
                 line.clear()
 
-    def _end_of_chunks(self, data: bytes, begin: int) -> int:
+    def _end_of_chunks(self, data: bytes, begin: int, lines: int) -> int:
         """Skip chunks; the empty line after the last one is the end."""
         line, size = self._line, len(data)
         while begin < size:
@@ -99,6 +103,9 @@ class RequestExtent:
                 self._remaining -= passed
                 begin += passed
                 continue
+            if not lines:
+                break
+            lines -= 1
             begin = self._extend_line(data, begin, size)
             if not line.endswith(b"\n"):
                 break

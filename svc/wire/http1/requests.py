@@ -19,7 +19,7 @@ from svc.wire.http1.extent import RequestExtent
 from svc.wire.http1.fast_path import FieldLines, parse_lines
 from svc.wire.http1.framing import InterpretedField, read_framing
 from svc.wire.http1.messages import MAX_FORWARDS, VERSIONS, End, Event, MessageLimits, RequestHead
-from svc.wire.http1.parser import LAST_CHUNK_SIZE, Parser
+from svc.wire.http1.parser import LAST_CHUNK_SIZE, Parser, end_of_lines
 
 #: RFC 3986 section 3.2: a name or IPv4 address, or an address in brackets, and a port that may be empty.
 _HOST: Final = re.compile(
@@ -131,8 +131,8 @@ class RequestParser(Parser):
         events, self._events = self._events, []
         return events
 
-    def _body_left(self) -> int:
-        return self._extent.body_left
+    def _end_of_slice(self, data: bytes, begin: int) -> int:
+        return end_of_lines(data, begin + self._extent.body_left)
 
     def _read_fast(self, data: bytes) -> RequestHead | None:
         """Read one whole request in the common form without llhttp, which must be between two messages."""

@@ -14,10 +14,11 @@ import httptools
 
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.fields import Field
+from svc.wire.http1.extent import RequestExtent
 from svc.wire.http1.fast_path import FieldLines, parse_lines
 from svc.wire.http1.framing import read_framing
 from svc.wire.http1.messages import MAX_INTERIM, VERSIONS, End, Event, Excess, Interim, MessageLimits, ResponseHead
-from svc.wire.http1.parser import LAST_CHUNK_SIZE, Parser
+from svc.wire.http1.parser import LAST_CHUNK_SIZE, SLICE_LINES, Parser, end_of_lines
 
 _PROTOCOL: Final = b"HTTP/"
 #: RFC 9112 section 4.
@@ -101,6 +102,8 @@ class ResponseParser(Parser):
         self._tail = b""
         #: Missing octets of a body of known length.
         self._remaining: int | None = None
+        #: Follows chunks, so that slices end where they do; None where they were not followed from the first one on.
+        self._extent: RequestExtent | None = None
 
     @property
     def started(self) -> bool:
@@ -117,6 +120,11 @@ class ResponseParser(Parser):
         Returns:
             The events they complete. After a granted upgrade :attr:`rest` holds the bytes of the other protocol.
         """
+        if self._extent is not None:
+            self._extent.end(data, 0)
+        return self._read(data)
+
+    def _read(self, data: bytes, *, fast: bool = True) -> list[Event]:
         if self.closed or not data:
             return []
         if self._ended:
@@ -124,7 +132,7 @@ class ResponseParser(Parser):
             return [Excess()]
         before = self._octets
         self._octets = before + len(data)
-        if not before:
+        if fast and not before:
             events = self._read_fast(data)
             if events is not None:
                 return events
@@ -133,7 +141,7 @@ class ResponseParser(Parser):
             self._close(RemoteProtocolError("malformed_message", defect="a response begins with HTTP/"))
             return self._take_events()
         tail, self._tail = self._tail, (data[-5:] if len(data) > 4 else (self._tail + data)[-5:])
-        remaining = self._remaining
+        remaining, in_head = self._remaining, self._head is None
         stopped_at = self._feed(self._parser, data)
         if stopped_at is not None:
             self.rest = data[stopped_at:]
@@ -142,25 +150,46 @@ class ResponseParser(Parser):
         if events and type(events[-1]) is End and self._line_ends_follow(events, tail, data, remaining):
             self.closed = True
             events.append(Excess())
+        if in_head and self._head is not None and self._head.chunked and not self._ended:
+            self._follow_chunks(data, events, first=not before)
         return events
+
+    def _follow_chunks(self, data: bytes, events: list[Event], *, first: bool) -> None:
+        """Follow the chunks behind a head, where it is certain with which octet they begin."""
+        begin = len(data)
+        if events[-1] is not self._head:
+            begin = data.find(_EMPTY_LINE) + 4
+            # llhttp takes a lone LF for the empty line.
+            if not first or events[0] is not self._head or begin < 4 or data.find(b"\n\n", 0, begin) >= 0:
+                return
+        self._extent = RequestExtent()
+        self._extent.head_ended(None, chunked=True)
+        self._extent.end(data, begin)
 
     def feed_slice(self, data: bytes, begin: int) -> tuple[list[Event], int]:
         """See :meth:`Parser.feed_slice`; nothing is left behind the end of a response."""
-        if not (begin or self._octets or self.closed or self._ended):
-            events = self._read_fast(data)
-            if events is not None:
+        first = not (begin or self._octets or self.closed)
+        if first:
+            # Whatever its body contains, a whole response in the common form costs little.
+            whole = self._read_fast(data)
+            if whole is not None:
                 self._octets = len(data)
-                return events, len(data)
-        events, end = super().feed_slice(data, begin)
+                return whole, len(data)
+        end = self._end_of_slice(data, begin)
+        events = self._read(data if end - begin == len(data) else data[begin:end], fast=not first)
         if self._ended and end < len(data):
             if not self.closed:
-                events += self.feed(data[end:])
+                events += self._read(data[end:])
             elif self._head is not None and self._head.upgrade:
                 self.rest += data[end:]
         return events, len(data) if self.closed else end
 
-    def _body_left(self) -> int:
-        return self._remaining or 0
+    def _end_of_slice(self, data: bytes, begin: int) -> int:
+        if self._extent is not None:
+            return self._extent.end(data, begin, SLICE_LINES // 2)
+        if self._head is not None and self._head.until_close:
+            return len(data)
+        return end_of_lines(data, begin + (self._remaining or 0))
 
     def _read_fast(self, data: bytes) -> list[Event] | None:
         """Read one whole response in the common form without llhttp, which must be between two messages."""
