@@ -64,6 +64,7 @@ from svc.proxy.peer_conditions import PeerConditions
 from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource
 from svc.proxy.record_budget import Allowance, RecordBudget
+from svc.proxy.record_places import RecordPlaces
 from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.proxy.service import ProxyService
 from svc.proxy.status import proxy_members, proxy_totals
@@ -160,10 +161,10 @@ class Assembly:
             in_thread=in_daemon_thread(reactor),
             watched=lambda given: (*given.policy.files, *label_files(given.workload)),
         )
-        self._budget = self._make_budget()
+        self._places = self._make_places()
         self._notarizer = self._make_notarizer()
         self._collector = ReceiptCollector(
-            self._store, database=store_name(settings.notary), budget=self._budget, released=self._on_release_point
+            self._store, database=store_name(settings.notary), places=self._places, released=self._on_release_point
         )
         self._publishers = ArtifactPublishers()
         self._artifact_reports: ArtifactReports | None = None
@@ -254,14 +255,16 @@ class Assembly:
 
     # -- Parts that all listeners share ------------------------------------------------------------------------------
 
-    def _make_budget(self) -> RecordBudget:
-        notary = self._settings.notary
-        return RecordBudget(
-            Allowance(notary.receiptsPerSecond, notary.receiptsBurst),
-            Allowance(notary.recordOctetsPerSecond, notary.recordOctetsBurst),
-            self._reactor,
-            notary.rateWait,
-        )
+    def _make_places(self) -> RecordPlaces:
+        notary, budget = self._settings.notary, None
+        if notary.receiptsPerSecond is not None or notary.recordOctetsPerSecond is not None:
+            budget = RecordBudget(
+                Allowance.of(notary.receiptsPerSecond, notary.receiptsBurst),
+                Allowance.of(notary.recordOctetsPerSecond, notary.recordOctetsBurst),
+                self._reactor,
+                notary.rateWait,
+            )
+        return RecordPlaces(notary.queue, self._reactor, notary.rateWait, budget)
 
     def _make_stored(self) -> StoreAndForward:
         # Loaded here: a proxy without a buffer does not need sqlite3 for it.
@@ -296,8 +299,7 @@ class Assembly:
             self._store,
             database=store_name(notary),
             redaction=Redaction.of(notary.redactHeaders, query=notary.redactQuery),
-            budget=self._budget,
-            queue_limit=notary.queue,
+            places=self._places,
             random=os.urandom,
             released=self._on_release_point,
         )

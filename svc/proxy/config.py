@@ -183,18 +183,21 @@ class NotarySettings(Settings):
     """The same for the query."""
     readers: Items[MatcherText] = ()
     """Identities that may list the receipts of all clients, and read them by id, without the salts."""
-    receiptsPerSecond: int = Field(default=200, ge=1, le=100_000)
-    """Records of one client identity, signed receipts and those of `logRequest` alike, in the long run; beyond it its
-    connections are not read, and after `rateWait` the answer is 429 `notary_rate` with `Retry-After`."""
+    receiptsPerSecond: int | None = Field(default=None, ge=1, le=100_000)
+    """Records of one client identity, signed receipts and those of `logRequest` alike, in the long run; without it
+    identities [share](security.md#shares) what the proxy can sign and write. Beyond it the connections of the identity
+    are not read, and after `rateWait` the answer is 429 `notary_rate` with `Retry-After`."""
     receiptsBurst: int = Field(default=400, ge=1, le=1_000_000)
-    """The same at once."""
-    recordOctetsPerSecond: Annotated[Size, Field(ge=1024, le=2**30)] = 512 * 1024
+    """The same at once. Without effect without `receiptsPerSecond`."""
+    recordOctetsPerSecond: Annotated[Size, Field(ge=1024, le=2**30)] | None = None
     """Octets that the records of one client identity may add to the database, in the long run; beyond it as
     of `receiptsPerSecond`. See [sizing](operations.md#sizing)."""
     recordOctetsBurst: Annotated[Size, Field(ge=2**20, le=2**40)] = 2**30
-    """The same at once. A request under way counts with the largest record that the limits of its listener allow."""
+    """The same at once. A request under way counts with the largest record that the limits of its listener allow.
+    Without effect without `recordOctetsPerSecond`."""
     queue: int = Field(default=1024, ge=1, le=65536)
-    """Records that may wait for their signature and its commit; beyond it as of `receiptsPerSecond`."""
+    """Records that one identity may have in the queue to their signature and its commit, while no other one has any;
+    beyond it as of `receiptsPerSecond`. Several identities [share](security.md#shares) a shorter one."""
     rateWait: Annotated[Duration, Field(ge=0.0, le=60.0)] = 5.0
     """How long a request, or a message of MQTT, may wait for these three before it is refused; 0 refuses at once."""
 

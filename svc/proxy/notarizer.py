@@ -28,7 +28,7 @@ from svc.notary.publish import RecordedPublish, publish_payload
 from svc.notary.receipt import PayloadWriter, ReceiptDraft, Redaction, sign_receipt
 from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NonceReplayed, NotaryStoreUnavailable, NotaryUnavailable, ProxyError
-from svc.proxy.record_budget import RecordBudget, no_obstacle
+from svc.proxy.record_places import Place, RecordPlaces
 from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreError, StoreLate
 from svc.store.interface import INotaryStore
@@ -55,8 +55,7 @@ class Reservation:
     nonce: str | None
     jti: str
     credentials: CredentialSet
-    #: What it takes of its client's budget.
-    octets: int
+    place: Place
     #: The identifier of the record; None where there is none, or none that is durable.
     receipt_id: str | None = None
 
@@ -99,16 +98,14 @@ class Notarizer:
         *,
         database: str,
         redaction: Redaction,
-        budget: RecordBudget,
-        queue_limit: int,
+        places: RecordPlaces,
         random: Callable[[int], bytes],
         released: ReleaseObserver = unobserved,
     ) -> None:
         self._store = store
         self._database = database
         self.redaction = redaction
-        self._budget = budget
-        self._queue_limit = queue_limit
+        self._places = places
         self._random = random
         self._payloads = PayloadWriter(redaction, random)
         self._on_release_point = released
@@ -131,49 +128,47 @@ class Notarizer:
         """
         Reserve what an exchange will need, before anything of it is forwarded; ``octets`` is the most its record takes.
 
-        At the rate of the client it waits for some seconds: read nothing more of the connection meanwhile. Fails with
-        ``NotaryUnavailable``, ``NonceReplayed``, or ``NotaryRate`` after them.
+        Where others want records too, or at the rate of the client, it waits for some seconds: read nothing more of the
+        connection meanwhile. Fails with ``NotaryUnavailable``, ``NonceReplayed``, or ``NotaryRate`` after them.
         """
         refusal = self._refusal(client, nonce)
         if refusal is not None:
             return fail(refusal)
-        waits = self._budget.reserve(client, octets, self._obstacle if level is _SIGNED else no_obstacle)
-        if waits is None:
-            return self._reserve(level, client, nonce, credentials, octets)
-        return waits.addCallback(self._in_turn, level, client, nonce, credentials, octets)
+        place = self._places.take(client, octets)
+        if isinstance(place, Place):
+            return self._reserve(level, place, nonce, credentials)
+        waits: Deferred[Any] = place
+        return waits.addCallback(self._in_turn, level, nonce, credentials)
 
     @property
     def longest_wait(self) -> float:
-        """Seconds that an admission may wait for the rate of its client."""
-        return self._budget.longest
+        """Seconds that an admission may wait for its place."""
+        return self._places.longest
 
-    def withdraw(self, client: str, admission: Deferred[Reservation]) -> None:
-        """An admission is not needed any more: it does not come where it waits for its rate, otherwise it does."""
-        self._budget.withdraw(client, admission)
+    def withdraw(self, admission: Deferred[Any]) -> None:
+        """An admission is not needed any more: it does not come where it waits for its place, otherwise it does."""
+        self._places.withdraw(admission)
 
     def _refusal(self, client: str, nonce: str | None) -> ProxyError | None:
         if not self._store.writable:
             return NotaryStoreUnavailable(database=self._database, what=self._store.trouble or "it is not open")
         return NonceReplayed() if nonce is not None and (client, nonce) in self._in_flight else None
 
-    def _obstacle(self) -> str | None:
-        full = self.waiting >= self._queue_limit
-        return f"{self._queue_limit} signatures already wait (notary.queue)" if full else None
-
     def _in_turn(
-        self, _taken: None, level: Level, client: str, nonce: str | None, credentials: CredentialSet, octets: int
+        self, place: Place, level: Level, nonce: str | None, credentials: CredentialSet
     ) -> Deferred[Reservation]:
-        """Admit what has waited for its rate."""
-        refusal = self._refusal(client, nonce)
+        """Admit what has waited for its place."""
+        refusal = self._refusal(place.client, nonce)
         if refusal is not None:
-            self._budget.give_back(client, octets)
+            self._places.abandon(place)
             return fail(refusal)
-        return self._reserve(level, client, nonce, credentials, octets)
+        return self._reserve(level, place, nonce, credentials)
 
     def _reserve(
-        self, level: Level, client: str, nonce: str | None, credentials: CredentialSet, octets: int
+        self, level: Level, place: Place, nonce: str | None, credentials: CredentialSet
     ) -> Deferred[Reservation]:
-        reservation = Reservation(level, client, nonce, new_nonce(self._random(16)), credentials, octets)
+        client = place.client
+        reservation = Reservation(level, client, nonce, new_nonce(self._random(16)), credentials, place)
         self._in_flight[client, reservation.key] = reservation
         if nonce is None:
             return succeed(reservation)
@@ -186,7 +181,7 @@ class Notarizer:
         """Give a reservation back without a record."""
         if self._in_flight.pop((reservation.client, reservation.key), None) is None:
             return
-        self._budget.give_back(reservation.client, reservation.octets)
+        self._places.abandon(reservation.place)
         if reservation.nonce is not None:
             self._give_back(reservation.client, reservation.nonce)
 
@@ -233,11 +228,12 @@ class Notarizer:
     def _put(self, reservation: Reservation, exchange: Recorded) -> Deferred[Any]:
         draft = self._draft(reservation.credentials, exchange)
         reservation.receipt_id = draft.id
+        self._places.recording(reservation.place)
         if reservation.level is _SIGNED:
             done = self._store.put_draft(_Unsigned(reservation, draft, exchange.outcome), self._sign)
             self.waiting += 1
             return done.addBoth(self._signed, reservation)
-        self._settle(reservation, stored_octets(draft.payload, draft.disclosures))
+        self._places.settle(reservation.place, stored_octets(draft.payload, draft.disclosures))
         self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
         return self._store.put_receipt(_record(reservation, draft, exchange.outcome))
 
@@ -250,12 +246,8 @@ class Notarizer:
     def _signed(self, result: StoredReceipt | Failure, reservation: Reservation) -> StoredReceipt | Failure:
         self.waiting -= 1
         if not isinstance(result, Failure):
-            self._settle(reservation, _octets(result, reservation.credentials))
+            self._places.settle(reservation.place, _octets(result, reservation.credentials))
         return result
-
-    def _settle(self, reservation: Reservation, taken: int) -> None:
-        self._budget.give_back(reservation.client, reservation.octets - taken)
-        reservation.octets = taken
 
     # -- On the thread of the store that writes --
 
@@ -297,7 +289,7 @@ class Notarizer:
         if not free:
             # The reservation belongs to the other exchange.
             self._in_flight.pop((reservation.client, reservation.key), None)
-            self._budget.give_back(reservation.client, reservation.octets)
+            self._places.abandon(reservation.place)
             raise NonceReplayed()
         return reservation
 
@@ -319,6 +311,7 @@ class Notarizer:
                 return Failure(NonceReplayed())
             return self._unavailable(result)
         self._in_flight.pop((reservation.client, reservation.key), None)
+        self._places.give_back(reservation.place)
         return result
 
     def _unavailable(self, failure: Failure) -> Failure:

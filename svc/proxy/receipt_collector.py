@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 
@@ -17,7 +17,7 @@ from svc.notary.artifact import BatchedReceipt, ReceiptArtifact
 from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NotaryStoreUnavailable
-from svc.proxy.record_budget import RecordBudget
+from svc.proxy.record_places import Place, RecordPlaces
 from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreError, StoreLate
 from svc.store.interface import INotaryStore
@@ -35,6 +35,7 @@ class CollectedPlace:
 
     client: str
     nonce: str
+    queued: Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +51,13 @@ class ReceiptCollector:
     """Stores the receipts that the applications of this machine ask peers for; ``database`` is its name in messages."""
 
     def __init__(
-        self, store: INotaryStore, *, database: str, budget: RecordBudget, released: ReleaseObserver = unobserved
+        self, store: INotaryStore, *, database: str, places: RecordPlaces, released: ReleaseObserver = unobserved
     ) -> None:
         self._store = store
         self._database = database
-        self._budget = budget
+        self._places = places
         self._on_release_point = released
-        self._promised: set[CollectedPlace] = set()
+        self._promised: dict[tuple[str, str], CollectedPlace] = {}
 
     @property
     def in_flight(self) -> int:
@@ -65,7 +66,7 @@ class ReceiptCollector:
 
     def is_in_flight(self, client: str, nonce: str) -> bool:
         """Whether the receipt of a request is promised and not durable yet."""
-        return CollectedPlace(client, nonce) in self._promised
+        return (client, nonce) in self._promised
 
     def admit(self, client: str, nonce: str) -> Deferred[CollectedPlace]:
         """
@@ -76,25 +77,25 @@ class ReceiptCollector:
         if not self._store.writable:
             what = self._store.trouble or "it is not open"
             return fail(NotaryStoreUnavailable(database=self._database, what=what))
-        waits = self._budget.reserve(client, MAX_ENVELOPE)
-        if waits is None:
-            return succeed(self._promise(None, client, nonce))
+        taken = self._places.take(client, MAX_ENVELOPE)
+        if isinstance(taken, Place):
+            return succeed(self._promise(taken, client, nonce))
+        waits: Deferred[Any] = taken
         return waits.addCallback(self._promise, client, nonce)
 
-    def withdraw(self, client: str, admission: Deferred[CollectedPlace]) -> None:
+    def withdraw(self, admission: Deferred[Any]) -> None:
         """A place is not needed any more; it is not promised where it waits."""
-        self._budget.withdraw(client, admission)
+        self._places.withdraw(admission)
 
-    def _promise(self, _taken: None, client: str, nonce: str) -> CollectedPlace:
-        place = CollectedPlace(client, nonce)
-        self._promised.add(place)
+    def _promise(self, queued: Place, client: str, nonce: str) -> CollectedPlace:
+        place = CollectedPlace(client, nonce, queued)
+        self._promised[client, nonce] = place
         return place
 
     def abandon(self, place: CollectedPlace) -> None:
         """Give a place back without a receipt."""
-        if place in self._promised:
-            self._promised.discard(place)
-            self._budget.give_back(place.client, MAX_ENVELOPE)
+        if self._promised.pop((place.client, place.nonce), None) is not None:
+            self._places.abandon(place.queued)
 
     async def put(
         self, place: CollectedPlace, receipt: ReceiptEvidence, artifact: ReceiptArtifact, statement: PeerStatement
@@ -128,6 +129,7 @@ class ReceiptCollector:
             inclusion=inclusion,
         )
         self._on_release_point(ReleasePoint.RECEIPT_SIGNED)
+        self._places.recording(place.queued)
         taken = 0
         try:
             if not statement.stored:
@@ -139,11 +141,12 @@ class ReceiptCollector:
         except StoreError as error:
             self.abandon(place)
             raise NotaryStoreUnavailable(database=self._database, what=error) from error
-        self._promised.discard(place)
+        self._promised.pop((place.client, place.nonce), None)
         certificates = sum(len(text) for entry in signed.signatures for text in entry.x5c)
         taken += stored_octets(record.payload, disclosures) + len(octets) + len(inclusion or b"") - certificates
         # A statement and a receipt may take more than was reserved: then the next request is refused the earlier.
-        self._budget.give_back(place.client, MAX_ENVELOPE - taken)
+        self._places.settle(place.queued, taken)
+        self._places.give_back(place.queued)
 
     async def _put_receipt(self, record: StoredReceipt) -> None:
         try:

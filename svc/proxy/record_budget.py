@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,9 +21,8 @@ from svc.proxy.errors import NotaryRate
 
 #: Clients whose budgets are kept; the one not seen for longest is dropped, and begins again with a full budget.
 MAX_CLIENTS: Final = 8192
-#: Seconds before a line is looked at again at the earliest, and where nothing says when its obstacle is over.
+#: Seconds before a line is looked at again at the earliest.
 _SHORTEST: Final = 0.001
-_OBSTACLE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +31,11 @@ class Allowance:
 
     rate: float
     burst: float
+
+    @classmethod
+    def of(cls, rate: float | None, burst: float) -> Allowance:
+        """An allowance, or without a rate one that is never used up."""
+        return cls(1.0, math.inf) if rate is None else cls(rate, burst)
 
     def wait(self, level: float, wanted: float) -> float:
         """Seconds until a bucket at this level holds what is wanted; 0 where it does."""
@@ -50,7 +53,6 @@ class _Buckets:
 class _Waiting:
     octets: int
     until: float
-    obstacle: Callable[[], str | None]
 
 
 @dataclass(slots=True)
@@ -61,10 +63,6 @@ class _Line:
     timer: IDelayedCall | None = None
     #: Whether it is being gone through.
     moving: bool = False
-
-
-def no_obstacle() -> None:
-    """Nothing but the budget keeps a reservation waiting."""
 
 
 class RecordBudget:
@@ -89,14 +87,9 @@ class RecordBudget:
         """Reservations that wait."""
         return sum(len(each.waiting) for each in self._lines.values())
 
-    def reserve(
-        self, client: str, octets: int, obstacle: Callable[[], str | None] = no_obstacle
-    ) -> Deferred[Any] | None:
+    def reserve(self, client: str, octets: int) -> Deferred[Any] | None:
         """
         Take one record and its octets, behind what waits for the same client.
-
-        Args:
-            obstacle: says what else is used up, None where nothing is; asked again until nothing is.
 
         Returns:
             None where they are taken, or else what fires when they are; it fails with ``NotaryRate`` when that took too
@@ -104,7 +97,7 @@ class RecordBudget:
         """
         line = self._lines.get(client)
         now = self._clock.seconds()
-        waiting = _Waiting(octets, now + self.longest, obstacle)
+        waiting = _Waiting(octets, now + self.longest)
         if line is None:
             refused = self._attempt(client, waiting)
             if refused is None:
@@ -139,9 +132,6 @@ class RecordBudget:
 
     def _attempt(self, client: str, waiting: _Waiting) -> tuple[str, float] | None:
         """Take what is wanted, or return what is used up, and the seconds until it may not be."""
-        what = waiting.obstacle()
-        if what is not None:
-            return what, _OBSTACLE
         used_up = self.take(client, waiting.octets)
         if used_up is None:
             return None

@@ -41,6 +41,7 @@ from svc.proxy.observers import ListenerObserver
 from svc.proxy.peer_conditions import PeerConditions
 from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.record_budget import Allowance, RecordBudget
+from svc.proxy.record_places import RecordPlaces
 from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.telemetry.metrics import ProxyMetrics
 from svc.testing.ca import TestAuthority
@@ -277,13 +278,14 @@ class Rig:
         self.credentials = CredentialSet.issue(own, None, facts, Profile.CLASSICAL, BASE, os.urandom)
         self.rotation = OneCredentialSet(self.credentials, own)
         budget = RecordBudget(Allowance(rate, burst), octets, self.clock, longest)
-        self.collector = ReceiptCollector(self.store, database="notary.db", budget=budget, released=released)
+        self.budget = budget
+        self.places = RecordPlaces(8, self.clock, longest, budget)
+        self.collector = ReceiptCollector(self.store, database="notary.db", places=self.places, released=released)
         self.notarizer = Notarizer(
             self.store,
             database="notary.db",
             redaction=redaction or Redaction(),
-            budget=budget,
-            queue_limit=8,
+            places=self.places,
             random=os.urandom,
             released=released,
         )

@@ -264,8 +264,9 @@ class LevelTests(NotarizationTestCase):
         self.assertEqual((rig.notarizer.in_flight, rig.reporter.failures), (0, ["record_too_large"] * 2))
 
     def test_queue_of_signatures(self) -> None:
-        """While too many signatures are queued, further requests get 429."""
-        self.rig.notarizer.waiting = 8
+        """While too many records are queued, further requests get 429."""
+        for _ in range(8):
+            self.rig.places.take("spiffe://prod.example/other", 1)
         self.client.dataReceived(get("signRequest"))
         self.assertIn(b'"code":"notary_rate"', self.wire.take())
 
@@ -363,7 +364,8 @@ class RecordErrorTests(NotarizationTestCase):
             other.dataReceived(get("logRequest"))
             rig.respond(OK)
         self.assertIn(b"HTTP/1.1 429", answer.take())
-        rig.notarizer.waiting = 8
+        for number in range(8):
+            rig.places.take(f"spiffe://prod.example/{number}", 1)
         last, answer = rig.client(AUTHORITY.svid("/ns/web/sa/other"))
         last.dataReceived(get("signRequest"))
         self.assertIn(b"HTTP/1.1 429", answer.take())

@@ -27,6 +27,7 @@ from svc.notary.receipt import Redaction
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable, ProxyError
 from svc.proxy.notarizer import Notarizer, Reservation
 from svc.proxy.record_budget import Allowance, RecordBudget
+from svc.proxy.record_places import RecordPlaces
 from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreUnavailable
 from svc.store.interface import CompleteDrafts
@@ -149,8 +150,9 @@ class NotarizerTestCase(SynchronousTestCase):
             self.store,
             database="/var/lib/svc/notary.db",
             redaction=Redaction(),
-            budget=RecordBudget(Allowance(rate, burst), octets, self.clock, longest),
-            queue_limit=queue_limit,
+            places=RecordPlaces(
+                queue_limit, self.clock, longest, RecordBudget(Allowance(rate, burst), octets, self.clock, longest)
+            ),
             random=os.urandom,
             released=released,
         )
@@ -225,7 +227,7 @@ class AdmissionTests(NotarizerTestCase):
         self.assertEqual(error.retry_after, math.ceil((OCTETS - 5000) / 1000))
         self.assertIn("recordOctetsPerSecond", str(error))
         self.notarizer.commit(reservation, exchange_of(reservation))
-        self.assertTrue(1000 < reservation.octets < 5000, reservation.octets)
+        self.assertTrue(1000 < reservation.place.octets < 5000, reservation.place.octets)
         other = self.reservation(LOG, None)
         self.refused(NotaryRate, LOG, None)
         self.notarizer.abandon(other)
@@ -259,26 +261,29 @@ class AdmissionTests(NotarizerTestCase):
         self.store.sign()
         certificates = GENERATION.certificate_octets
         self.assertTrue(
-            2000 < reservation.octets < GENERATION.signature_octets - certificates + 6000, reservation.octets
+            2000 < reservation.place.octets < GENERATION.signature_octets - certificates + 6000,
+            reservation.place.octets,
         )
 
     def test_queue_limit(self) -> None:
-        """At the limit of queued signatures none is admitted, one below it one is."""
+        """At the limit of queued records, signed or not, none is admitted; one below it one is."""
         self.notarizer = self.make(queue_limit=2)
-        reservations = [self.reservation(nonce=None) for _ in range(2)]
-        for reservation in reservations:
+        self.store.hold = True
+        for level in (SIGN, LOG):
+            reservation = self.reservation(level, None)
             self.notarizer.commit(reservation, exchange_of(reservation))
-        self.refused(NotaryRate, nonce=None)
-        self.reservation(LOG, None)
-        self.store.sign()
+        for level in (SIGN, LOG):
+            self.refused(NotaryRate, level, None)
+        self.store.release()
         self.reservation(nonce=None)
+        self.refused(NotaryRate, nonce=None)
 
     def test_waits_for_the_rate(self) -> None:
         """At the rate an admission waits for its turn, and is refused after a time; a withdrawn one takes nothing."""
         self.notarizer = self.make(rate=1, burst=1, longest=3)
         self.reservation(nonce=None)
         waiting = [self.admit(LOG, None) for _ in range(5)]
-        self.notarizer.withdraw(CLIENT, waiting[1])
+        self.notarizer.withdraw(waiting[1])
         self.clock.advance(0.999)
         self.assertEqual(self.notarizer.in_flight, 1)
         for seconds, number in ((0.001, 0), (1, 2), (1, 3)):
@@ -289,17 +294,22 @@ class AdmissionTests(NotarizerTestCase):
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_waits_for_the_queue(self) -> None:
-        """Where signatures wait, an admission that needs one does; a record without signature does not."""
+        """Where records wait an admission waits, until one is durable, or is refused; a withdrawn one takes nothing."""
         self.notarizer = self.make(queue_limit=1, longest=3)
         reservation = self.reservation(nonce=None)
         self.notarizer.commit(reservation, exchange_of(reservation))
-        waiting = self.admit(nonce=None)
+        waiting = [self.admit(level, None) for level in (SIGN, LOG, SIGN, SIGN)]
+        self.notarizer.withdraw(waiting[0])
         self.clock.advance(2.9)
-        self.successResultOf(self.admit(LOG, None, "spiffe://prod.example/other"))
-        self.assertNoResult(waiting)
+        self.assertEqual([False] * 4, [each.called for each in waiting])
         self.store.sign()
-        self.clock.advance(0.05)
-        self.successResultOf(waiting)
+        self.notarizer.abandon(self.successResultOf(waiting[1]))
+        last = self.successResultOf(waiting[2])
+        self.notarizer.commit(last, exchange_of(last))
+        self.clock.advance(0.1)
+        error = self.failureResultOf(waiting[3], NotaryRate).value
+        self.assertIn("notary.queue", str(error))
+        self.assertEqual([], self.clock.getDelayedCalls())
 
     def test_decided_in_its_turn(self) -> None:
         """A nonce that another request took meanwhile is refused, and everything when the store is not writable."""
@@ -680,9 +690,9 @@ class BatchTests(NotarizerTestCase):
     def test_octets(self) -> None:
         """A receipt of a batch takes its share of the batch's octets from the budget of its client."""
         self.commits(GENERATION)
-        taken_alone = self.reservations[0].octets
+        taken_alone = self.reservations[0].place.octets
         stored = self.commits(*[GENERATION] * 8)
-        taken = [each.octets for each in self.reservations]
+        taken = [each.place.octets for each in self.reservations]
         self.assertTrue(all(1000 < each < taken_alone for each in taken), (taken, taken_alone))
         shared = len(stored[0].batch or b"") - GENERATION.certificate_octets
         self.assertGreater(sum(taken), shared + sum(len(each.payload) for each in stored))

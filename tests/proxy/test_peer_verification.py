@@ -1052,7 +1052,7 @@ class CollectedTests(PairTestCase):
         fourth, _wire = pair.local.client()
         fourth.dataReceived(GET + END)
         lose(fourth)
-        self.assertEqual(pair.local.collector._budget.waiting, 0)
+        self.assertEqual((0, 0), (pair.local.places.waiting, pair.local.budget.waiting))
 
     def test_database_fails(self) -> None:
         """A receipt that cannot be stored ends the response without its end, and the failure is counted."""
@@ -1122,7 +1122,7 @@ class CollectedTests(PairTestCase):
         left = [2**40]
         for _request in range(3):
             pair.send(GET + END)
-            left.append(pair.local.collector._budget._clients[str(CALLER.spiffe_id)].octets)
+            left.append(pair.local.budget._clients[str(CALLER.spiffe_id)].octets)
         first, second, third = (int(before - after) for before, after in pairwise(left))
         self.assertEqual(second, third)
         self.assertEqual(len(pair.peer.credentials.statement.envelope.serialize()), first - second)

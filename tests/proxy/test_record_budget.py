@@ -212,24 +212,14 @@ class WaitingTests(SynchronousTestCase):
         self.assertEqual([True, False, True, True], self.called([first, second, third, *later]))
         self.assertEqual((0, []), (self.budget.waiting, self.clock.getDelayedCalls()))
 
-    def test_obstacle(self) -> None:
-        """What else is used up holds back, too, until it is not, and takes nothing meanwhile."""
-        full = ["it is full"]
-        for longest, called in ((1.0, False), (3.0, True)):
-            waiting = self.budget.reserve(longest.hex(), 1, lambda: full[0] if full else None)
-            assert waiting is not None
-            self.clock.advance(longest)
-            self.assertEqual(called, waiting.called)
-            if called:
-                self.assertIn("it is full", str(self.failureResultOf(waiting, NotaryRate).value))
-            else:
-                waiting.addErrback(lambda failure: failure.trap(NotaryRate))
-        waiting = self.budget.reserve("b", 1, lambda: full[0] if full else None)
-        assert waiting is not None
-        full.clear()
-        self.clock.advance(0.05)
-        self.successResultOf(waiting)
-        self.assertIsNone(self.budget.take("b", 1))
+    def test_one_rate_alone(self) -> None:
+        """What has no rate is never used up."""
+        budget = RecordBudget(Allowance.of(None, 1), OCTETS, self.clock)
+        for _each in range(1000):
+            self.assertIsNone(budget.take("a", 1))
+        self.assertEqual((OCTETS, 0.01), budget.take("a", 1))
+        budget.give_back("a", 10**6)
+        self.assertIsNone(budget.take("a", 1000))
 
     @given(REQUESTS)
     def test_no_more_than_promised(self, requests: list[tuple[float, int, int]]) -> None:

@@ -33,7 +33,7 @@ from svc.proxy.listeners import ListenerGroup
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import CredentialReports, NotaryStoreReports, PolicyReports, Reports
 from svc.proxy.receipt_collector import ReceiptCollector
-from svc.proxy.record_budget import Allowance, RecordBudget
+from svc.proxy.record_places import RecordPlaces
 from svc.proxy.service import ProxyService
 from svc.settings import ConfigInvalid, ConfigProblem, parse
 from svc.store.errors import StoreStuck, StoreUnavailable
@@ -178,14 +178,13 @@ class ServiceTestCase(LogTestCase):
 
     def make(self, settings: ProxySettings) -> ProxyService:
         """Create the proxy under test."""
-        budget = RecordBudget(Allowance(10, 10), Allowance(2**30, 2**40), self.clock)
-        self.collector = ReceiptCollector(self.store, database="notary.db", budget=budget)
+        places = RecordPlaces(8, self.clock, 0.0)
+        self.collector = ReceiptCollector(self.store, database="notary.db", places=places)
         self.notarizer = Notarizer(
             self.store,
             database="notary.db",
             redaction=Redaction(),
-            budget=budget,
-            queue_limit=8,
+            places=places,
             random=os.urandom,
         )
         self.rotation = CredentialRotation(

@@ -309,7 +309,7 @@ class Exchange:
         if nonce is not None and self._observation is not None and peers.collector is not None:
             self.stage = _on_reserving[self.stage]
             admission = peers.collector.admit(str(permit.identity), nonce)
-            self._await_admission(peers.collector, str(permit.identity), admission)
+            self._await_admission(peers.collector, admission)
             admission.addCallbacks(self._promised, self._not_promised)
         else:
             self._forward()
@@ -397,14 +397,14 @@ class Exchange:
         self._recorder = Recorder(level, nonce, caller.peer, credentials.server, caller.tls, self.head, now)
         self.stage = _on_reserving[self.stage]
         admission = context.notarizer.admit(level, caller.text, nonce, credentials, context.record_octets)
-        self._await_admission(context.notarizer, caller.text, admission)
+        self._await_admission(context.notarizer, admission)
         admission.addCallbacks(self._admitted, self._not_admitted)
 
-    def _await_admission(self, admits: Notarizer | ReceiptCollector, identity: str, admission: Deferred[Any]) -> None:
+    def _await_admission(self, admits: Notarizer | ReceiptCollector, admission: Deferred[Any]) -> None:
         """Read no more of the client until it is there."""
         if not admission.called:
             self._client.pause_for_exchange()
-            self._withdraw = partial(admits.withdraw, identity, admission)
+            self._withdraw = partial(admits.withdraw, admission)
 
     def _fits(self, credentials: CredentialSet) -> bool:
         """Refuse a request whose record might be too large under credentials with unusually long chains."""

@@ -488,7 +488,7 @@ class PublishRecorder:
         """
         self._ended = True
         if self._admission is not None:
-            self._records.notarizer.withdraw(self._owner, self._admission)
+            self._records.notarizer.withdraw(self._admission)
         exchanges, self._open = self._open, {}
         for packet_id, exchange in exchanges.items():
             self._records.suspend((self._owner, self._client_id, packet_id), exchange, outcome)

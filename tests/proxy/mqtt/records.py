@@ -26,6 +26,7 @@ from svc.proxy.http.reporter import MessageSummary
 from svc.proxy.mqtt.recorder import PublishExchange, PublishRecorder, PublishRecords
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.record_budget import Allowance, RecordBudget
+from svc.proxy.record_places import RecordPlaces
 from svc.store.records import ReceiptQuery, StoredReceipt
 from svc.strictjson import b64u_encode, loads_object
 from svc.telemetry.metrics import ProxyMetrics
@@ -91,12 +92,12 @@ class RecordRig:
         self.store.init()
         self.reporter = Refusals()
         self.metrics = ProxyMetrics(CollectorRegistry()).notary("mqtt")
+        budget = RecordBudget(Allowance(0.001, burst), Allowance(2**20, 2**30), self.clock, longest)
         self.notarizer = Notarizer(
             self.store,
             database="/var/lib/svc/notary.db",
             redaction=Redaction(),
-            budget=RecordBudget(Allowance(0.001, burst), Allowance(2**20, 2**30), self.clock, longest),
-            queue_limit=1024,
+            places=RecordPlaces(1024, self.clock, longest, budget),
             random=os.urandom,
         )
         self.records = PublishRecords(
