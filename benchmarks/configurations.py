@@ -253,11 +253,6 @@ def _settings(ground: Ground, listeners: list[dict[str, object]], admin: int, me
         "notary": {
             "path": str(ground.folder / f"notary-{admin}.db"),
             "pqIssuer": f"unix://{ground.folder}/pq.sock",
-            # The defaults allow each client 200 records and 512 KiB a second; here one client is the whole load.
-            "receiptsPerSecond": 100_000,
-            "receiptsBurst": 1_000_000,
-            "recordOctetsPerSecond": "1GiB",
-            "recordOctetsBurst": "1024GiB",
         },
         "workload": {"namespace": "bench", "serviceAccount": "workload"},
         "policy": {"default": "allow"},

@@ -83,7 +83,7 @@ class StoreStuck(StoreError):
 
 
 class StoreBusy(StoreError):
-    """{limit} records already wait for the notary database"""
+    """{limit} reads already wait for the notary database"""
 
     reason = "notary_rate"
     http_status = 429

@@ -77,14 +77,12 @@ class INotaryStore(Interface):
 
         Returns:
             Fires after the durable commit; fails with Replayed where the id, or the client's nonce, is stored already,
-            with StoreBusy where too many wait, else with another StoreError.
+            else with another StoreError. None is refused for how many wait: whoever admits exchanges bounds them.
         """
 
     def put_draft(draft: Any, complete: CompleteDrafts) -> Deferred[StoredReceipt]:
         """
         Complete and store a record when the writer is free: ``complete`` gets all drafts that wait for it by then.
-
-        None is refused for how many wait: their exchanges have run, and whoever admits those bounds them.
 
         Returns:
             Fires with the record after the durable commit; fails with what ``complete`` returned for the draft or

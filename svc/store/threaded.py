@@ -29,8 +29,8 @@ from svc.store.records import FoundReceipts, ReceiptQuery, StatementRecord, Stor
 from svc.store.rows import Row, StatementRow
 from svc.store.search import Search
 
-#: Records, and reads, that may wait; a record of a signed exchange is about 10 KB.
-QUEUE_LIMIT: Final = 1024
+#: Reads that may wait.
+READ_LIMIT: Final = 1024
 #: Searches that may wait for the one that is carried out.
 SEARCH_LIMIT: Final = 64
 RETRY_SECONDS: Final = 1.0
@@ -98,7 +98,7 @@ class StoreOptions(TypedDict, total=False):
 
     reactor: Required[ThreadReactor]
     observer: StoreObserver | None
-    queue_limit: int
+    read_limit: int
     retry_interval: float
     commit_timeout: float
     start_thread: StartThread
@@ -117,7 +117,7 @@ class ThreadedStore(ABC):
     Args:
         reactor: makes calls for the threads and runs the timers.
         observer: receives reports of errors, commits and changes of :attr:`writable`.
-        queue_limit: records that may wait to be written, and reads that may wait, before StoreBusy.
+        read_limit: reads that may wait before StoreBusy, without those of admissions.
         retry_interval: seconds between attempts to become writable again.
         commit_timeout: seconds that a record may wait for its commit before StoreLate, and closing may take before
             StoreStuck.
@@ -138,7 +138,7 @@ class ThreadedStore(ABC):
         *,
         reactor: ThreadReactor,
         observer: StoreObserver | None = None,
-        queue_limit: int = QUEUE_LIMIT,
+        read_limit: int = READ_LIMIT,
         retry_interval: float = RETRY_SECONDS,
         commit_timeout: float = COMMIT_SECONDS,
         start_thread: StartThread = JobThread,
@@ -148,7 +148,7 @@ class ThreadedStore(ABC):
         self.trouble = ""
         self._reactor = reactor
         self._observer = observer if observer is not None else SilentStoreObserver()
-        self._queue_limit = queue_limit
+        self._read_limit = read_limit
         self._retry_interval = retry_interval
         self._commit_timeout = commit_timeout
         self._start_thread = start_thread
@@ -207,10 +207,10 @@ class ThreadedStore(ABC):
 
     def put_statement(self, statement: StatementRecord) -> Deferred[None]:
         expires = int(statement.expires.timestamp())
-        return self._put(StatementRow(statement.id, expires, statement.envelope.serialize()))
+        return self._submit(_Put(StatementRow(statement.id, expires, statement.envelope.serialize()), Deferred()))
 
     def put_receipt(self, receipt: StoredReceipt) -> Deferred[None]:
-        return self._put(receipt)
+        return self._submit(_Put(receipt, Deferred()))
 
     def put_draft(self, draft: Any, complete: CompleteDrafts) -> Deferred[StoredReceipt]:
         return self._submit(_Put(None, Deferred(), draft, complete))
@@ -240,10 +240,10 @@ class ThreadedStore(ABC):
         return self._get(lambda reader: reader.nonce_known(client, nonce))
 
     def reserve(self, client: str, nonce: str) -> Deferred[bool]:
-        return self._get(lambda reader: reader.reserve(client, nonce))
+        return self._submit_read(lambda reader: reader.reserve(client, nonce))
 
     def give_back(self, client: str, nonce: str) -> Deferred[None]:
-        return self._get(lambda reader: reader.give_back(client, nonce))
+        return self._submit_read(lambda reader: reader.give_back(client, nonce))
 
     def reserved(self, client: str, nonce: str) -> Deferred[bool]:
         return self._get(lambda reader: reader.reserved(client, nonce))
@@ -269,11 +269,6 @@ class ThreadedStore(ABC):
         read_thread.stop()
         write_thread.stop()
         return closed
-
-    def _put(self, row: Row) -> Deferred[None]:
-        if self._waiting_writes >= self._queue_limit:
-            return fail(StoreBusy(limit=self._queue_limit))
-        return self._submit(_Put(row, Deferred()))
 
     def _submit(self, put: _Put) -> Deferred[Any]:
         if self._write_thread is None:
@@ -306,10 +301,13 @@ class ThreadedStore(ABC):
                 self._write_thread.submit(put)
 
     def _get(self, read: Callable[[RecordReader], T], entity: Entity = "receipt") -> Deferred[T]:
+        if self._waiting_reads >= self._read_limit:
+            return fail(StoreBusy(limit=self._read_limit))
+        return self._submit_read(read, entity)
+
+    def _submit_read(self, read: Callable[[RecordReader], T], entity: Entity = "receipt") -> Deferred[T]:
         if self._read_thread is None:
             return fail(StoreClosed())
-        if self._waiting_reads >= self._queue_limit:
-            return fail(StoreBusy(limit=self._queue_limit))
         self._waiting_reads += 1
         done: Deferred[T] = Deferred()
         self._read_thread.submit(_Read(read, entity, done))

@@ -15,7 +15,7 @@ from zope.interface import implementer
 
 from svc.sqlite.threads import COMMIT_SECONDS
 from svc.store.backend import STATEMENT_GRACE
-from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreError, StoreLate
+from svc.store.errors import Replayed, StoreClosed, StoreError, StoreLate
 from svc.store.interface import CompleteDrafts, INotaryStore
 from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition, StatementRecord, StoredReceipt
 
@@ -25,9 +25,6 @@ class MemoryStore:
     """
     Stores statements and receipts until the process ends.
 
-    Args:
-        queue_limit: records that may be held back before StoreBusy.
-
     Attributes:
         hold: while True, records are acknowledged only by :meth:`release`.
         failure: while set, puts fail with it.
@@ -35,14 +32,13 @@ class MemoryStore:
         given_back: client and nonce of each :meth:`give_back`.
     """
 
-    def __init__(self, *, queue_limit: int = 1024) -> None:
+    def __init__(self) -> None:
         self.writable = False
         self.trouble = ""
         self.hold = False
         self.failure: StoreError | None = None
         self.elsewhere: set[tuple[str, str]] = set()
         self.given_back: list[tuple[str, str]] = []
-        self._queue_limit = queue_limit
         self._open = False
         self._held: list[tuple[Callable[[], None], Deferred[None]]] = []
         self._drafts: list[tuple[Any, CompleteDrafts, Deferred[StoredReceipt]]] = []
@@ -203,8 +199,6 @@ class MemoryStore:
             return fail(StoreClosed())
         if self.failure is not None:
             return fail(self.failure)
-        if len(self._held) >= self._queue_limit:
-            return fail(StoreBusy(limit=self._queue_limit))
         done: Deferred[None] = Deferred()
         self._held.append((write, done))
         if not self.hold:

@@ -53,7 +53,6 @@ class BurstTests(SynchronousTestCase):
             "127.0.0.1:1",
             listeners=[{**inbound, "upstream": f"127.0.0.1:{broker}", **listener}],
             settings={"mqttBuffer": stored} if "ack" in listener else {},
-            notary={"receiptsPerSecond": 100_000, "receiptsBurst": 100_000, "recordOctetsPerSecond": "1GiB"},
         )
         stack.callback(proxy.stop)
         proxy.start()

@@ -68,10 +68,6 @@ class RunningProxy(MonitoredDaemon):
             "notary": {
                 "path": str(self.folder / "notary.db"),
                 "pqIssuer": authority.pq_address,
-                "receiptsPerSecond": 100_000,
-                "receiptsBurst": 1_000_000,
-                "recordOctetsPerSecond": "1GiB",
-                "recordOctetsBurst": "1024GiB",
                 **(notary or {}),
             },
             "workload": {"namespace": "shop", "serviceAccount": "api"},

@@ -470,27 +470,20 @@ class GroupTests(StoreCase):
         self.successResultOf(good)
         self.assertTrue(store.writable)
 
-    def test_queue_limit(self) -> None:
-        """The queue has a limit; the next record is refused with notary_rate, and the queue empties again."""
-        store = self.opened(start_thread=self.threads(), queue_limit=2)
-        waiting = [store.put_receipt(receipt("r1")), store.put_receipt(receipt("r2"))]
-        error = self.failureResultOf(store.put_receipt(receipt("r3")), StoreBusy).value
-        self.assertEqual(("notary_rate", 429, 2), (error.reason, error.http_status, error.limit))
-        self.made[0].run()
-        for done in waiting:
-            self.successResultOf(done)
-        again = store.put_receipt(receipt("r3"))
-        self.made[0].run()
-        self.successResultOf(again)
-
     def test_reading_limit(self) -> None:
-        """The queue of reads is bounded too."""
-        store = self.opened(start_thread=self.threads(), queue_limit=1)
+        """The queue of reads has a limit, beyond which only those of admissions go, and it empties again."""
+        store = self.opened(start_thread=self.threads(), read_limit=2)
         self.made[1].run()
-        waiting = store.get_receipt("r1")
-        self.failureResultOf(store.get_receipt("r1"), StoreBusy)
+        waiting = [store.get_receipt("r1"), store.nonce_known("c", "n")]
+        error = self.failureResultOf(store.get_receipt("r1"), StoreBusy).value
+        self.assertEqual(("notary_rate", 429, 2), (error.reason, error.http_status, error.limit))
+        reserved, given_back = store.reserve("c", "n"), store.give_back("c", "n")
         self.made[1].run()
-        self.assertIsNone(self.successResultOf(waiting))
+        self.assertEqual([None, False], [self.successResultOf(each) for each in waiting])
+        self.assertEqual((True, None), (self.successResultOf(reserved), self.successResultOf(given_back)))
+        again = store.get_receipt("r1")
+        self.made[1].run()
+        self.assertIsNone(self.successResultOf(again))
 
     def test_any_number_together(self) -> None:
         """Every number of records that can be one group is stored whole, whatever statements it takes."""
@@ -580,14 +573,6 @@ class GroupTests(StoreCase):
         self.successResultOf(store.close())
         turns.pop()()
         self.assertEqual(2, self.observer.commits[-1])
-
-    def test_drafts_are_not_refused_for_their_number(self) -> None:
-        """The exchanges of drafts have run: one more than the queue holds is stored too."""
-        store = self.opened(start_thread=self.threads(), queue_limit=1)
-        waiting = [store.put_draft(f"r{number}", lambda drafts: [*map(receipt, drafts)]) for number in range(3)]
-        self.failureResultOf(store.put_receipt(receipt("r9")), StoreBusy)
-        self.made[0].run()
-        self.assertEqual(["r0", "r1", "r2"], [self.successResultOf(each).id for each in waiting])
 
     def test_a_replay_in_a_batch(self) -> None:
         """A replay among records that were signed together fails alone; of none that is stored no batch is kept."""
