@@ -16,11 +16,13 @@ from svc.proxy.config import LimitSettings, NotarySettings, TimeoutSettings
 from svc.proxy.eviction import MOST_SHARES
 from svc.proxy.http.notary_endpoint import MAX_SEARCHES
 from svc.proxy.record_budget import MAX_CLIENTS
+from svc.proxy.record_places import TOGETHER
 from svc.settings import MAX_FILE as MAX_CONFIGURATION
 from svc.settings import format_duration, format_size
+from svc.shares import MAX_REMEMBERED
 from svc.sqlite.threads import COMMIT_SECONDS
 from svc.store.search import SEARCH_OCTETS, SEARCH_ROWS
-from svc.store.threaded import QUEUE_LIMIT, SEARCH_LIMIT
+from svc.store.threaded import READ_LIMIT, SEARCH_LIMIT
 from svc.strictjson import MAX_DEPTH, MAX_NODES
 from svc.telemetry.log_writer import MAX_WAITING
 from svc.telemetry.records import MAX_RECORD
@@ -56,20 +58,17 @@ def bounds() -> str:
         ("the next octet of a body", _time(_of(TimeoutSettings, "stream")), "`timeouts.stream`"),
         ("a whole exchange", _time(_of(TimeoutSettings, "exchange")), "`timeouts.exchange`"),
         (
-            "records of one client identity",
-            f"{_of(NotarySettings, 'receiptsPerSecond')} a second, {_of(NotarySettings, 'receiptsBurst')} at once",
-            "`notary.receiptsPerSecond`, `receiptsBurst`",
+            "records in the queue to signer and writer, of one client identity alone",
+            str(_of(NotarySettings, "queue")),
+            "`notary.queue`",
         ),
-        (
-            "octets of these records",
-            f"{format_size(_of(NotarySettings, 'recordOctetsPerSecond'))} a second,"
-            f" {format_size(_of(NotarySettings, 'recordOctetsBurst'))} at once",
-            "`notary.recordOctetsPerSecond`, `recordOctetsBurst`",
-        ),
-        ("the wait for both before a refusal", _time(_of(NotarySettings, "rateWait")), "`notary.rateWait`"),
-        ("identities whose budget is remembered", str(MAX_CLIENTS), "fixed"),
-        ("signatures that wait", str(_of(NotarySettings, "queue")), "`notary.queue`"),
-        ("records that wait for the database, and again readings", str(QUEUE_LIMIT), "fixed"),
+        ("the same while several identities have records, which share them", str(TOGETHER), "fixed"),
+        ("identities that count after their last record, for a second", str(MAX_REMEMBERED), "fixed"),
+        ("records of one client identity", "none", "`notary.receiptsPerSecond`, `receiptsBurst`"),
+        ("octets of these records", "none", "`notary.recordOctetsPerSecond`, `recordOctetsBurst`"),
+        ("the wait for these before a refusal", _time(_of(NotarySettings, "rateWait")), "`notary.rateWait`"),
+        ("identities whose rates are remembered", str(MAX_CLIENTS), "fixed"),
+        ("readings that wait for the database", str(READ_LIMIT), "fixed"),
         (
             "lists of receipts that wait, and those of one client identity at a listener",
             f"{SEARCH_LIMIT}, {MAX_SEARCHES}",
