@@ -45,8 +45,8 @@ _ADVICE: Final = {
     "notary_unavailable": _NOTARY_UNAVAILABLE,
     "identity_withdrawn": "the Workload API took the identity of the proxy of {server} away: its registration entry",
     "credentials_expired": "the SVID of the proxy of {server} has ended and was not renewed: its readyz says why",
-    "notary_rate": "{client} asks for more records than notary.receiptsPerSecond, recordOctetsPerSecond or queue allow,"
-    " or for more than 4 lists of receipts at a time",
+    "notary_rate": "{client} asks for more records than {server} can make beside those of others, or than"
+    " notary.receiptsPerSecond and recordOctetsPerSecond allow, or for more than 4 lists of receipts at a time",
     "replayed": "the nonce was used before: send it again, each request has a new one; if it stays, "
     "something on the way sends requests twice",
     "level_invalid": _VERSIONS,
