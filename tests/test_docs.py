@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 
-from twisted.trial.unittest import SkipTest, SynchronousTestCase
+from twisted.trial.unittest import SynchronousTestCase
 
 from docs.generator import reasons
 from docs.generator.configuration import FILES
@@ -194,17 +193,6 @@ class AbsentTests(SynchronousTestCase):
         named = set(re.findall(r"`(.+?)`", absent["cli.md"][0]))
         self.assertTrue(named)
         self.assertEqual(set(), named & set(COMMANDS))
-
-
-class IgnoredTests(SynchronousTestCase):
-    """Files that a run of the tests or of a daemon leaves in the work tree."""
-
-    def test_none_is_tracked(self) -> None:
-        """No file that git is told to ignore, which folders of runs, logs and caches are, is in the repository."""
-        if not (ROOT / ".git").exists():
-            raise SkipTest("no checkout of git")
-        command = ["git", "ls-files", "--cached", "--ignored", "--exclude-standard"]
-        self.assertEqual("", subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout)
 
 
 class VersionTests(SynchronousTestCase):

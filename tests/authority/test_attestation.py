@@ -44,14 +44,6 @@ class CallingProcessTests(SynchronousTestCase):
         self.addCleanup(process.close)
         return process
 
-    def gone(self) -> int:
-        """The id of a process that has just exited."""
-        pid = os.fork()
-        if pid == 0:
-            os._exit(0)
-        os.waitpid(pid, 0)
-        return pid
-
     def test_this_process(self) -> None:
         """Ids, program and file of this process are read."""
         caller = self.held(self.ours).observe()
@@ -68,27 +60,6 @@ class CallingProcessTests(SynchronousTestCase):
         """Without SO_PEERPIDFD the process is held by its id."""
         caller = self.held(OldKernel(os.getpid())).observe()
         self.assertEqual((caller.uid, caller.gid, caller.executable), (4711, 4712, PYTHON))
-
-    def test_process_gone(self) -> None:
-        """A process that has exited is not attested, whatever the kernel supports."""
-        self.assertRaises(CallerNotAttested, CallingProcess, OldKernel(self.gone()))
-        self.assertRaises(CallerNotAttested, CallingProcess, OldKernel(os.getpid(), errno.ESRCH))
-
-    def test_process_ends_while_held(self) -> None:
-        """A process that exits after it connected is not attested, though its id may be reused."""
-        ready, go = os.pipe()
-        pid = os.fork()
-        if pid == 0:
-            os.read(ready, 1)
-            os._exit(0)
-        process = self.held(OldKernel(pid))
-        self.assertEqual(process.observe().pid, pid)
-        os.write(go, b"x")
-        os.waitpid(pid, 0)
-        os.close(ready)
-        os.close(go)
-        self.assertRaises(CallerNotAttested, process.observe)
-        self.assertIsNone(process.digest())
 
     def test_invisible_process(self) -> None:
         """A process of another namespace keeps user and group and has no program."""

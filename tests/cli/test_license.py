@@ -6,8 +6,6 @@ import base64
 import json
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -159,18 +157,6 @@ class InfoTests(LicenseCase):
         self.assertEqual(ran.status, 1)
         self.assertTrue(ran.stdout.startswith(b"UNVERIFIED "))
 
-    def test_what_is_loaded(self) -> None:
-        """The command loads no reactor, no client of Kubernetes, and none of the libraries of configurations."""
-        path = self.write("x.license", text_of(envelope()))
-        unwanted = ("twisted", "kubernetes", "pydantic", "ruamel", "grpclib", "OpenSSL")
-        code = (
-            "import sys; from svc.cli.main import main; "
-            f"status = main(['license', 'info', '-o', 'yaml', {path!r}]); "
-            f"print([name for name in {unwanted!r} if name in sys.modules], status)"
-        )
-        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        self.assertEqual(ran.stdout.splitlines()[-1], "[] 0")
-
 
 class InstallTests(LicenseCase):
     """``svc license install`` as far as it needs no cluster."""
@@ -204,20 +190,6 @@ class InstallTests(LicenseCase):
             ran = run_svc("license", "install", *words, path, now=NOW)
             self.assertEqual((ran.status, ran.stdout), (1, b""))
             self.assertIn("(license_key_unknown)", ran.stderr)
-
-    def test_what_is_loaded(self) -> None:
-        """A dry run loads no client of Kubernetes; without it the other is refused in a sentence."""
-        path = self.write("x.license", text_of(envelope()))
-        code = (
-            "import sys; from svc.cli.main import main; "
-            f"status = main(['license', 'install', '-n', {path!r}]); "
-            "print([name for name in ('twisted', 'kubernetes', 'aiohttp', 'asyncio') if name in sys.modules], status); "
-            "sys.modules['kubernetes.aio.client'] = sys.modules['kubernetes'] = None; "
-            f"print(main(['license', 'install', {path!r}]))"
-        )
-        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        self.assertEqual(ran.stdout.splitlines()[-2:], ["[] 0", "1"])
-        self.assertRegex(ran.stderr, r"there is no module kubernetes\S* \(kubernetes_missing\)\n +install it with pip")
 
 
 class DocumentTests(SynchronousTestCase):

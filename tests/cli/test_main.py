@@ -4,44 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.errors import NetworkError
 from svc.cli.main import main
 from tests.cli.doubles import SERVER_ID, MemoryContext, NotaryServer, default_world, run_svc
-
-#: Modules that are slow to import and that help texts do not need.
-_HEAVY = ("twisted", "cryptography", "OpenSSL", "spiffe", "grpc", "rich", "pydantic", "jwt", "httptools", "asyncio")
-
-
-class ImportTests(SynchronousTestCase):
-    """The modules that a command imports."""
-
-    def loaded(self, *words: str) -> list[str]:
-        script = (
-            "import sys; from svc.cli.main import main; "
-            f"status = main({list(words)!r}); "
-            f"print([name for name in {_HEAVY!r} if name in sys.modules], file=sys.stderr); sys.exit(status)"
-        )
-        ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        return ran.stderr.splitlines()
-
-    def test_light_commands(self) -> None:
-        """Help, version, completion and files import none of the slow modules."""
-        for words in (
-            ["--help"],
-            ["help", "curl"],
-            ["curl", "--help"],
-            ["status", "-h"],
-            ["version"],
-            ["files"],
-            ["completion", "bash"],
-        ):
-            self.assertEqual(self.loaded(*words), ["[]"], words)
-        self.assertEqual(self.loaded("__complete", "curl", "--"), ["[]"])
 
 
 class Gone(io.BytesIO):
@@ -61,51 +29,6 @@ class ExitTests(SynchronousTestCase):
         self.assertEqual(status, 1)
         sentence = "standard output was closed before everything was written"
         self.assertEqual(stderr.getvalue().decode(), f"svc: {sentence} (output_closed)\n")
-
-    def test_broken_pipe_of_a_process(self) -> None:
-        """A real pipe without reader gives the line, and no message of the interpreter."""
-        ran = subprocess.run(
-            f"{sys.executable} -m svc.cli.main help curl | true; exit ${{PIPESTATUS[0]}}",
-            shell=True,
-            executable="/bin/bash",
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        self.assertNotIn("Exception ignored", ran.stderr)
-        self.assertIn(ran.returncode, (0, 1))
-
-    def test_unwritable_output_of_a_process(self) -> None:
-        """Standard output that is closed or full is one line and status 1; a closed standard error changes nothing."""
-        closed = "svc: cannot write to standard output: it is closed (output_failed)\n"
-        full = "svc: cannot write to standard output: no space left on device (output_failed)\n"
-        for words, redirections, status, expected in (
-            ("--help", ">&-", 1, closed),
-            ("version", "<&- >&-", 1, closed),
-            ("version", ">/dev/full", 1, full),
-            ("version", ">&- 2>&-", 1, ""),
-            ("version", "2>&-", 0, ""),
-            ("nonsense", "2>/dev/full", 1, ""),
-            ("nonsense", "2>&-", 1, ""),
-        ):
-            ran = subprocess.run(
-                ["/bin/sh", "-c", f"{sys.executable} -m svc.cli.main {words} {redirections}"],
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-            self.assertEqual((ran.returncode, ran.stderr), (status, expected), (words, redirections))
-
-    def test_closed_descriptors_are_not_reused(self) -> None:
-        """A file that is opened later does not get the number of a closed standard output."""
-        script = (
-            "from svc.cli.output import standard_streams; standard_streams(); "
-            "raise SystemExit(open('/dev/null').fileno())"
-        )
-        ran = subprocess.run(
-            ["/bin/sh", "-c", f'{sys.executable} -c "$0" <&- >&- 2>&-', script], capture_output=True, check=False
-        )
-        self.assertEqual(ran.returncode, 3)
 
     def test_stack_trace(self) -> None:
         """--log-stacktrace adds the stack trace to the lines of an error."""

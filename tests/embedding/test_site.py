@@ -1,4 +1,4 @@
-"""Tests of ``svc.embedding.site``: failed starts and ``caller_id``; the rest is in ``tests.test_examples``."""
+"""Failed starts of ``svc.embedding.site``, and ``caller_id``; the rest is in ``tests.integration.test_examples``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,7 @@
-"""Tests of endpoint strings that begin with ``spiffe``, and of their cost for other programs."""
+"""Tests of endpoint strings that begin with ``spiffe``."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from typing import Any
 
 from twisted.internet.endpoints import clientFromString, serverFromString
@@ -108,19 +106,8 @@ class StringTests(SynchronousTestCase):
         self.assertTrue(IStreamServerEndpoint.providedBy(made))
 
 
-class CostTests(SynchronousTestCase):
-    """Programs that use other endpoint strings."""
-
-    def test_nothing_else_is_loaded(self) -> None:
-        """Every program that reads endpoint strings loads this parser, and none of the proxy with it."""
-        code = (
-            "import sys; from twisted.internet.endpoints import serverFromString;"
-            "from twisted.internet.testing import MemoryReactor; serverFromString(MemoryReactor(), 'tcp:1');"
-            "from twisted.plugins import svc_endpoints;"
-            "print(sorted(m for m in sys.modules if m.startswith('svc')))"
-        )
-        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-        self.assertEqual(found.stdout.strip(), "['svc', 'svc.embedding', 'svc.embedding.strings', 'svc.lazy']")
+class ExportTests(SynchronousTestCase):
+    """The public names."""
 
     def test_lazy_exports(self) -> None:
         """Each public name is found on first use, and no other."""

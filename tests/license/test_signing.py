@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import io
-import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from docs.generator.pages import TOP
 from licensing.__main__ import MIN_PASSPHRASE, main
 from licensing.keyfile import SigningKey
 from svc.identity import TrustDomain
@@ -182,23 +180,3 @@ class SignTests(ToolCase):
         self.assertIn("not among VENDOR_KEYS", err)
         public = VendorKey.parse(Path(f"{path}.pub").read_text())
         self.assertEqual(verify_license(out.encode(), [public]).license.issuer, "x")
-
-
-class CommandTests(ToolCase):
-    """The command as it is typed."""
-
-    def test_command(self) -> None:
-        """It runs from any folder; the example of its help text is a description that it signs."""
-        tool = TOP / "bin" / "license-sign"
-        shown = subprocess.run([tool, "sign", "--help"], capture_output=True, text=True, check=True, cwd=self.folder)
-        lines = [line[2:] for line in shown.stdout.splitlines() if line.startswith("  ") and not line.startswith("  -")]
-        example = "\n".join(lines[lines.index("licensee: ACME GmbH") :]).partition("enforcement: soft")
-        self.file("acme.yaml", f"{example[0]}{example[1]}\n")
-        command = [tool, "sign", "--key", TEST_VENDOR_FILE, "acme.yaml"]
-        ran = subprocess.run(command, capture_output=True, cwd=self.folder)
-        self.assertEqual(ran.returncode, 0, ran.stderr)
-        found = verify_license(ran.stdout, pinned_keys()).license
-        self.assertEqual((found.grace_days, len(found.trust_domains)), (30, 1))
-        for words in ([], ["--help"], ["new-key", "--help"]):
-            ran = subprocess.run([tool, *words], capture_output=True, cwd=self.folder)
-            self.assertEqual(ran.returncode, 0 if words else 2)

@@ -1,51 +1,26 @@
-"""``twistd svc-proxy``: output for options and configurations, and which modules it does not load for that."""
+"""``twistd svc-proxy``: output for options and configurations."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-import subprocess
-import sys
 from pathlib import Path
 
 from twisted.python.usage import UsageError
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import __version__
-from svc.proxy.startup_checks import opened
 from svc.proxy.tap import Options
-from svc.settings import ConfigInvalid
 
-TOP = Path(__file__).parents[2]
 RIGHT = """
 trustDomain: prod.example
 listeners:
   - {name: web, protocol: http, direction: inbound, listen: ":8443", upstream: "127.0.0.1:8080"}
 """
-#: Parses options as twistd does, and prints what is loaded after that.
-PROGRAM = """
-import sys
-from svc.proxy.tap import Options
-try:
-    Options().parseOptions(sys.argv[1:])
-except SystemExit as end:
-    print("status", end.code)
-reactor = sys.modules.get("twisted.internet.reactor")
-print("reactor", type(reactor).__name__)
-print([name for name in ("svc.proxy.assembly", "spiffe", "sqlite3") if name in sys.modules])
-"""
 
 
-def started(tap: str, config: Path) -> subprocess.CompletedProcess[str]:
-    """Make the service of a plugin in a process of its own."""
-    program = f"import sys; from {tap} import Options, makeService; options = Options()"
-    program += "; options.parseOptions(sys.argv[1:]); makeService(options)"
-    command = [sys.executable, "-c", program, "--config", str(config.resolve())]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=TOP, timeout=300)
-
-
-class OptionsTests(SynchronousTestCase):
-    """The command line."""
+class OptionsCase(SynchronousTestCase):
+    """Parses command lines of a valid configuration."""
 
     def setUp(self) -> None:
         """Write a valid configuration."""
@@ -64,26 +39,16 @@ class OptionsTests(SynchronousTestCase):
                 status = end.code
         return status, out.getvalue(), err.getvalue()
 
+
+class OptionsTests(OptionsCase):
+    """The command line."""
+
     def test_check_right(self) -> None:
         """A valid file gives one line on standard output and status 0; --offline has no effect on its own."""
         valid = (0, f"{self.path} is valid\n", "")
         self.assertEqual(self.parse("--config", str(self.path), "--check-config", "--offline"), valid)
         error = self.assertRaises(UsageError, self.parse, "--config", str(self.path), "--offline")
         self.assertEqual(str(error), "--offline goes with --check-config")
-
-    def test_check_without_driver(self) -> None:
-        """A database whose driver is not installed gives one sentence, the install command, and status 1."""
-        url = "postgresql:///notary?host=/run/postgresql"
-        self.path.write_text(f'{RIGHT}notary: {{profile: classical, database: "{url}"}}\n')
-        self.assertEqual(self.parse("--config", str(self.path), "--check-config", "--offline")[0], 0)
-        program = "import sys; sys.modules['psycopg'] = None; from svc.proxy.tap import Options"
-        program += "; Options().parseOptions(sys.argv[1:])"
-        command = [sys.executable, "-c", program, "--config", str(self.path.resolve()), "--check-config"]
-        done = subprocess.run(command, capture_output=True, check=False, cwd=TOP, timeout=300)
-        self.assertEqual((done.returncode, done.stdout), (1, b""))
-        error, advice = done.stderr.decode().splitlines()
-        self.assertIn("svc: notary.database needs the package psycopg", error)
-        self.assertIn("pip install -c constraints.txt '.[postgresql]'", advice)
 
     def test_check_wrong(self) -> None:
         """Each problem is one line on standard error, and the status is 1; standard output stays empty."""
@@ -105,19 +70,6 @@ class OptionsTests(SynchronousTestCase):
         self.path.write_text("trustDomain: A\n")
         status, out, err = self.parse("-c", str(self.path))
         self.assertEqual((status, out, len(err.splitlines())), (1, "", 2))
-
-    def test_policy_files(self) -> None:
-        """A policy file that is not valid fails the start with each defect and its name; --offline reads none."""
-        policy = Path(self.mktemp()).resolve()
-        policy.write_text("{kind: SvcClusterPolicy, apiVersion: svc.internal/v1alpha1, metadata: {name: A}, spec: 1}")
-        self.path.write_text(f"{RIGHT}policy: {{files: [{policy}]}}\nnotary: {{profile: classical}}\n")
-        done = started("svc.proxy.tap", self.path)
-        self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertEqual([str(policy)] * 2, [line.split(": ")[1] for line in done.stderr.splitlines()])
-        self.assertEqual(0, self.parse("-c", str(self.path), "--check-config", "--offline")[0])
-        [check, *_others] = opened(self.options["settings"])
-        self.assertEqual(f"policy files {policy}", check.what)
-        self.assertRaises(ConfigInvalid, check.test)
 
     def test_no_file(self) -> None:
         """A file that cannot be read is reported with its path and the error text of the system."""
@@ -167,26 +119,3 @@ class OptionsTests(SynchronousTestCase):
         self.assertEqual(status or 0, 0)
         for option in ("--config", "--log-format", "--check-config", "--offline", "--version", "/etc/svc/proxy.yaml"):
             self.assertIn(option, out)
-
-
-class LoadedTests(SynchronousTestCase):
-    """Which modules are loaded after the options were parsed."""
-
-    def loaded(self, *arguments: str) -> list[str]:
-        """Run the program."""
-        path = Path(self.mktemp()).absolute()
-        path.write_text(RIGHT)
-        command = [sys.executable, "-c", PROGRAM, "--config", str(path), *arguments]
-        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=300, check=True)
-        return done.stdout.replace(str(path), "FILE").splitlines()
-
-    def test_check(self) -> None:
-        """Checking a file loads neither a reactor nor the Workload API client nor the database."""
-        self.assertEqual(
-            self.loaded("--check-config", "--offline"),
-            ["FILE is valid", "status 0", "reactor NoneType", "[]"],
-        )
-
-    def test_reactor(self) -> None:
-        """To run, the proxy's own reactor is installed before anything imports another."""
-        self.assertEqual(self.loaded(), ["reactor PlainEPollReactor", "[]"])

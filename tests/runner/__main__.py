@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from tests.runner import selection
 from tests.runner.pool import LONG_MODULE_TIMEOUT, MODULE_TIMEOUT, Pool
 from tests.runner.report import Report
+from tests.runner.worker import FAST
 
 LONG = "SVC_TEST_LONG"
 
@@ -25,10 +26,15 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--changed", action="store_true", help="only modules that what has changed can break")
     parser.add_argument("--since", metavar="COMMIT", help="what --changed compares with (default: HEAD)")
     parser.add_argument("--long", action="store_true", help="crash, soak and hunt loops in their whole length")
+    parser.add_argument(
+        "--fast", action="store_true", help="only tests that start no process, by their folders; a start fails"
+    )
     parser.add_argument("--list", action="store_true", help="print the names of the modules and run nothing")
     parser.add_argument("-j", dest="processes", type=int, default=4, metavar="N", help="processes (default: 4)")
     parser.add_argument("--slowest", type=int, default=10, metavar="N", help="slow tests to name (default: 10)")
     found = parser.parse_args(given)
+    if found.fast and found.long:
+        parser.error("--fast and --long exclude each other")
     if found.processes < 1:
         parser.error(f"-j {found.processes}: at least one process is needed")
     return found
@@ -76,6 +82,8 @@ def main(given: Sequence[str]) -> int:
     except ValueError as error:
         print(f"bin/test: {error}", file=sys.stderr)
         return 2
+    if arguments.fast:
+        modules = [each for each in modules if not selection.starts_processes(each)]
     if not modules:
         print(f"nothing has changed since {arguments.since or 'HEAD'}")
         return 0
@@ -89,7 +97,7 @@ def main(given: Sequence[str]) -> int:
         report.add,
         tools.wait_for,
         timeout=LONG_MODULE_TIMEOUT if arguments.long else MODULE_TIMEOUT,
-        environment={LONG: "1"} if arguments.long else None,
+        environment={LONG: "1"} if arguments.long else {FAST: "1"} if arguments.fast else None,
     )
     late = [each for each in modules if selection.tools_of(each)]
     wanted = dict.fromkeys(name for each in late for name in selection.tools_of(each))

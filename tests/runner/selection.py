@@ -14,9 +14,9 @@ TOP = Path(__file__).resolve().parents[2]
 #: to end alternate with those that compute: four processes of the former at once would leave the processors idle.
 _LONGEST = (
     "tests.integration.test_spire",
-    "tests.fuzzing.test_targets",
+    "tests.programs.test_fuzzing",
     "tests.integration.test_proxy_rotation",
-    "tests.test_examples",
+    "tests.integration.test_examples",
     "tests.integration.test_workload_source",
     "tests.integration.test_authority",
     "tests.integration.test_broker_hanging_disk",
@@ -29,40 +29,46 @@ _PROGRAMS = {
     "tests.peers.broker": ("svc.broker",),
     "tests.peers.proxy": ("svc.proxy",),
     "tests.peers.programs": ("svc.cli",),
-    "tests.fuzzing.test_targets": ("tests.fuzzing",),
-    "tests.test_examples": ("svc.embedding", "svc.cli"),
+    "tests.programs.test_fuzzing": ("tests.fuzzing",),
+    "tests.programs.test_commands": ("svc.cli",),
+    "tests.programs.test_tap": ("svc.proxy", "svc.authority", "svc.broker"),
+    "tests.integration.test_examples": ("svc.embedding", "svc.cli"),
     "tests.cli.test_transcripts": ("svc.cli",),
     "tests.integration.test_bench": ("benchmarks",),
     "tests.integration.test_quickstart": ("svc.quickstart", "svc.proxy", "svc.authority", "svc.cli"),
 }
-#: They read the sources of the whole tree.
+#: They read the sources of the whole tree, or import any of it.
 _ALWAYS = (
     "tests.test_api",
     "tests.test_config_schemas",
     "tests.test_docs",
     "tests.test_errors",
+    "tests.programs.test_files",
+    "tests.programs.test_imports",
     "tests.telemetry.test_events",
 )
+#: The tests of the command line.
+_CLI = ("tests.cli.*", "tests.programs.*")
 #: Which tests read which files that are not modules; a file that matches no line affects every test.
 _FILES = {
-    "docs/*": ("tests.test_*", "tests.broker.test_documentation"),
+    "docs/*": ("tests.test_*", "tests.broker.test_documentation", "tests.integration.test_examples"),
     "svc/data/alerts/*": ("tests.integration.test_prometheus",),
     "svc/data/chart/*": (
         *("tests.chart.*", "tests.integration.test_manager_hooks", "tests.e2e*"),
-        *("tests.test_docs", "tests.cli.*"),
+        *("tests.test_docs", *_CLI),
     ),
-    "svc/data/crds/*": ("tests.kube.*", "tests.integration.test_crds", "tests.cli.*"),
-    "svc/data/*": ("tests.test_*", "tests.cli.*", "tests.telemetry.*"),
+    "svc/data/crds/*": ("tests.kube.*", "tests.integration.test_crds", *_CLI),
+    "svc/data/*": ("tests.test_*", *_CLI, "tests.telemetry.*"),
     "*.md": ("tests.test_*",),
-    "tests/vectors/license/*": ("tests.license.*", "tests.cli.*"),
-    "tests/vectors/*": ("tests.notary.*", "tests.identity.*", "tests.cli.*", "tests.testing.*"),
-    "tests/cli/transcripts/*": ("tests.cli.*",),
+    "tests/vectors/license/*": ("tests.license.*", *_CLI),
+    "tests/vectors/*": ("tests.notary.*", "tests.identity.*", *_CLI, "tests.testing.*"),
+    "tests/cli/transcripts/*": _CLI,
     "bin/tools": ("tests.integration.test_tools", "tests.integration.test_spire*", "tests.integration.test_cluster"),
     "bin/cluster": ("tests.integration.test_cluster", "tests.e2e*"),
     "images/*": ("tests.integration.test_images*", "tests.integration.test_cluster", "tests.e2e*"),
     "bin/image": ("tests.integration.test_images*", "tests.e2e*"),
-    "licensing/*": ("tests.license.test_signing",),
-    "bin/license-sign": ("tests.license.test_signing",),
+    "licensing/*": ("tests.license.test_signing", "tests.programs.test_commands"),
+    "bin/license-sign": ("tests.programs.test_commands",),
     "bin/quickstart": ("tests.integration.test_quickstart",),
     "bin/bench": ("tests.integration.test_bench",),
     "bin/check": (),
@@ -100,6 +106,15 @@ _TOOLS = (
 def tools_of(name: str) -> tuple[str, ...]:
     """The tools of ``bin/tools`` that a module, or what is named in it, runs."""
     return next((tools for pattern, tools in _TOOLS if fnmatch(name, pattern)), ())
+
+
+#: The folders of tests that start processes, containers or a browser.
+_PROCESSES = ("tests.integration.", "tests.programs.", "tests.e2e.", "tests.chart.")
+
+
+def starts_processes(name: str) -> bool:
+    """Whether a module, by its folder, may start a process."""
+    return name.startswith(_PROCESSES)
 
 
 def named(names: Sequence[str], modules: Sequence[str]) -> list[str]:

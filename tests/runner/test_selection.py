@@ -62,6 +62,22 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual(len(set(modules)), len(modules))
 
 
+class FastTests(SynchronousTestCase):
+    """What ``--fast`` leaves out."""
+
+    def test_folders(self) -> None:
+        """The folder of a module says whether it starts processes; folders with a longer name are others."""
+        for name in ("integration.test_curl", "programs.kubectl.test_apply", "e2e.test_chart", "chart.test_values"):
+            self.assertTrue(selection.starts_processes(f"tests.{name}"), name)
+        for name in ("cli.test_curl", "programsother.test_x", "quickstart.test_options", "test_docs"):
+            self.assertFalse(selection.starts_processes(f"tests.{name}"), name)
+
+    def test_each_folder_has_modules(self) -> None:
+        """Each folder that is left out exists."""
+        for folder in selection._PROCESSES:
+            self.assertTrue(any(each.startswith(folder) for each in selection.all_modules()), folder)
+
+
 class NamedTests(SynchronousTestCase):
     """Names on the command line."""
 

@@ -25,6 +25,9 @@ from tests.peers.folders import begin_test, written_logs
 from tests.peers.waiting import Shared
 
 EVENTS = "SVC_TEST_EVENTS"
+FAST = "SVC_TEST_FAST"
+#: What starts a process, as the interpreter's audit hooks name it (PEP 578).
+_STARTS = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"})
 
 
 class JsonReporter(Reporter):
@@ -106,8 +109,18 @@ def _logs() -> str:
     return "".join(f"\n--- {path.parent.name}/{path.name}\n{text}" for path, text in written_logs())
 
 
+def refuse_processes(event: str, _arguments: object) -> None:
+    """An audit hook that makes each start of a process fail."""
+    if event in _STARTS:
+        raise AssertionError(
+            f"a fast test starts a process ({event}): it belongs in tests/programs or tests/integration"
+        )
+
+
 def main(folder: str, seconds: str) -> None:
     """Run modules until standard input ends."""
+    if os.environ.get(FAST):
+        sys.addaudithook(refuse_processes)
     # A shell starts what runs in the background with SIGINT ignored, which every process of a test inherits.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     # How long an example takes says how busy the machine is, and nothing of the code.

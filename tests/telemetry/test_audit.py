@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 from hypothesis import given
@@ -175,11 +173,3 @@ class CommandTests(SynchronousTestCase):
             out = io.StringIO()
             self.assertEqual(1, main([str(other)], out))
             self.assertIn(f"{other}: no audit record;", out.getvalue())
-
-    def test_command(self) -> None:
-        """Without a file it reads standard input."""
-        command = [sys.executable, "-m", "svc.telemetry.audit"]
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        ran = subprocess.run(command, input=b"".join(PAGE), capture_output=True, check=False, env=environment)
-        self.assertEqual((0, b""), (ran.returncode, ran.stderr))
-        self.assertIn(b"4 audit records of 1 starts", ran.stdout)

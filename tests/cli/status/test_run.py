@@ -5,8 +5,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -80,17 +78,6 @@ class RunCase(SynchronousTestCase):
     @property
     def err(self) -> str:
         return self.stderr.getvalue().decode()
-
-
-class ImportTests(SynchronousTestCase):
-    """The modules that it imports."""
-
-    def test_light(self) -> None:
-        """Asking the default addresses imports none of the slow modules."""
-        slow = ("twisted", "cryptography", "OpenSSL", "pydantic", "asyncio")
-        script = f"import sys, svc.cli.status.run; print([name for name in {slow!r} if name in sys.modules])"
-        ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-        self.assertEqual("[]\n", ran.stdout)
 
 
 class OnceTests(RunCase):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from svc.cli.compartments.impersonation import LIFETIME, MAX_KEPT
 from tests.cli.compartments_kit import CONFIG, PassedCase
-from tests.cli.test_wrapped import pod
+from tests.programs.kubectl.test_wrapped import pod
 
 _GROUPS: Final = ("svc:country:de", "svc:sensitivity:s", "svc:compartment:alpha", "system:authenticated")
 _FLAGS: Final = ["--as=alice", *(f"--as-group={group}" for group in _GROUPS)]

@@ -1,0 +1,1 @@
+"""``svc`` as a process, and programs in place of kubectl."""
