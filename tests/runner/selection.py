@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable, Sequence
 from fnmatch import fnmatch
+from functools import cache
 from pathlib import Path
 
 import grimp
@@ -168,6 +169,7 @@ def affected(files: Iterable[str], modules: Sequence[str]) -> list[str]:
     return [each for each in modules if each in reached or any(fnmatch(each, pattern) for pattern in patterns)]
 
 
+@cache
 def _import_graph() -> grimp.ImportGraph:
     graph = grimp.build_graph("svc", "tests", "docs", "benchmarks", cache_dir=None)
     for runner, packages in _PROGRAMS.items():
