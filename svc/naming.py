@@ -105,6 +105,11 @@ METRICS_PORT: Final = "svc-metrics"
 #: The ConfigMap with the policies of a namespace.
 POLICIES_CONFIG_MAP: Final = "svc-policies"
 
+#: The NetworkPolicy for the metrics of injected proxies that the manager keeps in enabled namespaces, and the label by
+#: whose value, the manager, it is told from a policy of the user.
+NETWORK_POLICY: Final = "svc-proxy-metrics"
+LABEL_MANAGED_BY: Final = "app.kubernetes.io/managed-by"
+
 # Files of the wrapper commands.
 DEFAULT_CONTEXTS: Final = "~/.svc/config.yaml"
 DEFAULT_AUDIT_LOG: Final = "~/.svc/audit.log"

@@ -193,7 +193,8 @@ class NetworkPoliciesSettings(Settings):
     """Who reaches the [ports of metrics](#network-policies)."""
 
     enabled: bool = True
-    """Whether a NetworkPolicy closes them to all but the namespace of the monitoring. Other ports stay open."""
+    """Whether NetworkPolicies close them to all but the namespace of the monitoring: one in the namespace of the
+    release, and those that the manager keeps in enabled namespaces. Other ports stay open."""
 
 
 class ChartValues(Settings):

@@ -41,6 +41,7 @@ CUSTOM_RESOURCES: Final = Kind(
 )
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment")
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
+NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
 PODS: Final = Kind("", "v1", "pods", "Pod")
 SECRETS: Final = Kind("", "v1", "secrets", "Secret")
 MUTATING_WEBHOOKS: Final = Kind(

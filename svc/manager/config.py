@@ -69,6 +69,13 @@ class IssuerSettings(Settings):
     """Algorithm of new roots."""
 
 
+class MetricsPolicySettings(Settings):
+    """Who reads the metrics of injected proxies."""
+
+    monitoringNamespace: NamespaceName
+    """The namespace from which alone they can be read."""
+
+
 class ClusterSettings(Settings):
     """What may change while the manager runs: `cluster` of the file, or `cluster.yaml` of the ConfigMap."""
 
@@ -82,6 +89,8 @@ class ClusterSettings(Settings):
     """The post-quantum issuer; without it the manager writes no roots."""
     spire: SpireSettings | None = None
     """The SPIRE server; without it the manager neither makes nor deletes entries."""
+    networkPolicies: MetricsPolicySettings | None = None
+    """The NetworkPolicies of enabled namespaces; without it the manager deletes those that it has made."""
 
 
 class WebhookSettings(Settings):

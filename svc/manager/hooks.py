@@ -25,6 +25,7 @@ from svc.kube.kinds import (
     CUSTOM_RESOURCES,
     DEPLOYMENTS,
     MUTATING_WEBHOOKS,
+    NETWORK_POLICIES,
     PODS,
     SECRETS,
     VALIDATING_WEBHOOKS,
@@ -36,7 +37,9 @@ from svc.naming import (
     AUTHORITY_KEYS_SECRET,
     CONNECTIONS_CONFIGURATION,
     CSI_DRIVER,
+    LABEL_MANAGED_BY,
     MANAGER,
+    NETWORK_POLICY,
     WEBHOOK_CONFIGURATION,
     WEBHOOK_SECRET,
 )
@@ -122,6 +125,10 @@ async def remove(client: Client, namespace: str, *, purge: bool) -> None:
     await _delete(client, MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
     await _delete(client, VALIDATING_WEBHOOKS, CONNECTIONS_CONFIGURATION)
     await _delete(client, LEASES, MANAGER, namespace)
+    own = {"labels": f"{LABEL_MANAGED_BY}={MANAGER}", "fields": f"metadata.name={NETWORK_POLICY}"}
+    policies, _version = await client.list(NETWORK_POLICIES, **own)
+    for each in policies:
+        await _delete(client, NETWORK_POLICIES, NETWORK_POLICY, each["metadata"]["namespace"])
     leftovers = [(CUSTOM_RESOURCES, each["metadata"]["name"], "") for each in custom_resources()]
     leftovers += [(SECRETS, name, namespace) for name in _SECRETS]
     for kind, name, place in leftovers:

@@ -28,6 +28,7 @@ from svc.manager.identities import EntryController
 from svc.manager.issuerkeys import IssuerKeysController
 from svc.manager.metrics import ManagerMetrics
 from svc.manager.metricsaccess import MetricsAccess
+from svc.manager.networkpolicies import LONGEST_PAUSE, NetworkPolicyController
 from svc.manager.webhook import WebhookServer, answers
 from svc.manager.webhookconfig import WebhookController
 from svc.process.clock import utc_now
@@ -162,6 +163,9 @@ class Manager(Daemon[ManagerSettings]):
         if spire is not None:
             parts = (client, cluster, spire, namespace, self._metrics, self._reactor, self._failed)
             yield Supervised(partial(EntryController, *parts), self._metrics, longest_pause=spire.every)
+        # Also where there shall be none: those that are there are deleted.
+        policies = partial(NetworkPolicyController, client, cluster, namespace, self._failed)
+        yield Supervised(policies, self._metrics, longest_pause=LONGEST_PAUSE)
 
     def _configured(self, client: Client, configuration: ManagerConfiguration) -> None:
         """Run the controllers under another configuration; those before are cancelled first."""

@@ -26,6 +26,7 @@ from svc.naming import (
     DOMAIN,
     INJECTION_ENABLED,
     LABEL_INJECTION,
+    LABEL_MANAGED_BY,
     MANAGER,
     WEBHOOK_CONFIGURATION,
     WEBHOOK_SECRET,
@@ -89,7 +90,7 @@ def connections_configuration(settings: WebhookSettings, namespace: str, bundle:
 
 
 def _configuration(name: str, webhook: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"name": name, "labels": {"app.kubernetes.io/managed-by": MANAGER}}
+    metadata = {"name": name, "labels": {LABEL_MANAGED_BY: MANAGER}}
     return {"metadata": metadata, "webhooks": [webhook]}
 
 

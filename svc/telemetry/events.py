@@ -521,6 +521,13 @@ class Event(Enum):
         "success",
         "the roots of the post-quantum issuer changed",
     )
+    MANAGER_NETWORK_POLICY = (
+        "svc.manager.network_policy.changed",
+        _AUDIT,
+        _INFO,
+        "success",
+        "the network policy of a namespace changed",
+    )
     MANAGER_RECONCILE_FAILED = (
         "svc.manager.reconcile.failed",
         _OPERATIONAL,

@@ -7,6 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.chart.rendering import Document, Rendered, template
+from tests.chart.test_templates import cluster
 from tests.peers.flows import Pod, allowed
 
 METRICS = {9090, 9091, 9092, 9988, 9998}
@@ -96,6 +97,16 @@ class NetworkPolicyTests(SynchronousTestCase):
         self.assertEqual(set(), closed(found, Pod("observability"), target))
         statsd = {"spire": {"statsd": {"enabled": True, "address": "statsd.example.org:8125"}}}
         self.assertEqual({9090, 9091, 9092}, closed(policies(statsd), None, target))
+
+    def test_enabled_namespaces(self) -> None:
+        """The manager keeps those of enabled namespaces, for the same namespace of the monitoring."""
+        for values, monitoring in (
+            ({}, "monitoring"),
+            ({"monitoring": {"namespace": "0800"}}, "0800"),
+            ({"networkPolicies": {"enabled": False}}, None),
+        ):
+            settings = cluster(Rendered(values)).networkPolicies
+            self.assertEqual(monitoring, settings and settings.monitoringNamespace)
 
     def test_off(self) -> None:
         """There is no policy where it is turned off, nor where there are no metrics."""

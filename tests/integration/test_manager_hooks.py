@@ -37,6 +37,17 @@ def _server(stack: ExitStack) -> ApiServer:
 SERVER: Final = Shared(_server)
 
 
+def network_policy(namespace: str, **metadata: Any) -> dict[str, Any]:
+    """A policy of the manager."""
+    labels = {"app.kubernetes.io/managed-by": "svc-manager"}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": "svc-proxy-metrics", "namespace": namespace, "labels": labels, **metadata},
+        "spec": {"podSelector": {}},
+    }
+
+
 class HooksTests(SynchronousTestCase):
     """Each hook as a process of its own."""
 
@@ -48,6 +59,7 @@ class HooksTests(SynchronousTestCase):
         kubectl("delete", "crd", "--all", "--wait")
         kubectl("delete", "mutatingwebhookconfigurations", "--all")
         kubectl("delete", "secrets,leases,deployments,persistentvolumeclaims", "--all", "-n", "svc-system")
+        kubectl("delete", "networkpolicies", "--all", "-A")
         for namespace in ("svc-system", "shop"):
             kubectl("delete", "pods", "--all", "-n", namespace, "--grace-period=0", "--force")
 
@@ -109,7 +121,7 @@ class HooksTests(SynchronousTestCase):
         api = "admissionregistration.k8s.io/v1"
         webhook = {"apiVersion": api, "kind": "MutatingWebhookConfiguration", "metadata": {"name": "svc-injection"}}
         connections = {**webhook, "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "svc-compartments"}}
-        self.apply(lease, webhook, connections)
+        self.apply(lease, webhook, connections, *map(network_policy, ("shop", "default")))
 
     def replicas(self) -> list[int]:
         """How many there should be of each Deployment."""
@@ -187,7 +199,12 @@ class HooksTests(SynchronousTestCase):
     def test_kept(self) -> None:
         """What the manager has made is removed; keys and custom resources stay, and are named."""
         self.platform()
+        # Another name, and without the label: both are of users.
+        self.apply(network_policy("shop", name="theirs"), network_policy("svc-system", labels={}))
         said = self.remove()
+        policies = self.json("networkpolicies", "-A")["items"]
+        left = [(each["metadata"]["namespace"], each["metadata"]["name"]) for each in policies]
+        self.assertEqual([("shop", "theirs"), ("svc-system", "svc-proxy-metrics")], left)
         self.assertEqual([0, 0], self.replicas())
         self.assertEqual([], self.names("mutatingwebhookconfigurations,validatingwebhookconfigurations"))
         self.assertEqual([], self.names("leases", "-n", "svc-system"))

@@ -24,7 +24,7 @@ class ManagerConfigTests(SynchronousTestCase):
         given = parse("cluster: {trustDomain: example.org}", ManagerSettings).cluster
         assert given is not None
         self.assertEqual(("svc-system",), given.licenseNamespaces)
-        self.assertIsNone(given.spire)
+        self.assertEqual((None, None), (given.spire, given.networkPolicies))
 
     def test_spire(self) -> None:
         """Only the address has no default, and a path of any length that is accepted makes a SPIFFE ID."""
@@ -58,6 +58,10 @@ class ManagerConfigTests(SynchronousTestCase):
             ("cluster: {}", "cluster.trustDomain: missing"),
             ("cluster: {trustDomain: example.org, licenseNamespaces: []}", "cluster.licenseNamespaces: a list"),
             ("cluster: {trustDomain: example.org, licenseNamespaces: [A]}", "cluster.licenseNamespaces[0]: 'A'"),
+            (
+                "cluster: {trustDomain: example.org, networkPolicies: {}}",
+                "cluster.networkPolicies.monitoringNamespace: missing",
+            ),
             (f"namespace: {'n' * 64}", "namespace: 'nnn"),
         ):
             with self.assertRaises(ConfigInvalid) as caught:
