@@ -1,29 +1,33 @@
 """
-The chart on a real cluster: installed, used, upgraded, removed with and without ``purge``.
+The chart on a real cluster: installed, used, upgraded, removed with and without ``purge``, by the commands of its page.
 
 One cluster for all tests, in the order of their names.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
+import sys
 import urllib.request
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import strictyaml
-from svc.data import FOLDER
+from svc.manager.networkpolicies import policy_spec
 from tests.e2e.platform import Platform
 from tests.peers.kubernetes import folder_of
+from tests.peers.pages import Command, page, steps
 from tests.peers.waiting import Shared, eventually
 
-CHART = FOLDER / "chart"
-WEB = "spiffe://example.org/ns/shop/sa/web"
-VALUES = {"trustDomain": "example.org", "images": {"registry": "svc.internal", "pullPolicy": "Never"}}
+WEB = "spiffe://prod.example.org/ns/shop/sa/web"
+#: What a reader of docs/chart.md runs; the images are imported here, not pushed.
+(_PUSH, CREATE, PRIVILEGED, INSTALL, ENABLE, UPGRADE, MONITORING, DISABLE, RESTART, UNINSTALL) = (
+    each.text for each in steps(page("chart.md")) if isinstance(each, Command)
+)
 KEPT = {
     "customresourcedefinitions.apiextensions.k8s.io/svclicensestatuses.svc.internal",
     "persistentvolumeclaims/data-spire-server-0",
@@ -34,7 +38,7 @@ KEPT = {
 SHOP = """
 apiVersion: v1
 kind: Namespace
-metadata: {name: shop, labels: {svc.internal/injection: enabled, pod-security.kubernetes.io/enforce: restricted}}
+metadata: {name: shop, labels: {pod-security.kubernetes.io/enforce: restricted}}
 ---
 apiVersion: v1
 kind: ServiceAccount
@@ -101,46 +105,48 @@ class Story:
 
     def __init__(self, stack: ExitStack) -> None:
         self.platform = Platform(stack, "chart")
-        self.platform.kubectl("create", "namespace", "svc-system")
+        self.platform.shell.run(f"PATH={folder_of('helm')}:{Path(sys.executable).parent}:$PATH")
+        for command in (CREATE, PRIVILEGED):
+            self.run(command)
         # The chart makes its own.
         self.platform.kubectl("delete", "customresourcedefinitions", "--all", "--wait")
+        self.platform.kubectl("create", "namespace", "shop")
         self.before = self.objects()
         self.keys_before: dict[str, str] = {}
-        self.installed = self.install()
+        self.installed = self.run(INSTALL)
+        self.run(ENABLE)
         self.platform.kubectl("apply", "-f", "-", data=SHOP)
         self.platform.kubectl("-n", "shop", "rollout", "status", "deployment/web", "--timeout=120s")
         self.platform.kubectl("-n", "shop", "wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
 
-    def helm(self, *arguments: str, values: dict[str, Any] | None = None, fails: bool = False) -> str:
-        """Run Helm in the namespace of the release, with further values; gives what it printed."""
-        given = [] if values is None else ["--values", "-"]
-        command = [str(folder_of("helm") / "helm"), *arguments, "--namespace", "svc-system", *given]
-        command += ["--kubeconfig", str(self.platform.cluster.kubeconfig), "--timeout", "150s"]
-        ran = subprocess.run(
-            command,
-            input=json.dumps({**VALUES, **(values or {})}),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        output = ran.stdout + ran.stderr
-        if (ran.returncode != 0) != fails:
-            raise AssertionError(f"{' '.join(command)}: {output}\n{self.state()}")
+    def run(self, command: str, *values: str, fails: bool = False) -> str:
+        """Run a command of the page, with the images of this checkout and further values; gives what it printed."""
+        command = command.replace("registry.example.org/svc", "svc.internal")
+        if command.startswith("helm"):
+            command = " ".join((command, "--timeout 150s", *(f"--set {each}" for each in values)))
+        status, output = self.platform.shell.run(command)
+        if (status != 0) != fails:
+            raise AssertionError(f"{command}: {output}\n{self.state()}")
         return output
 
-    def install(self, **values: Any) -> str:
-        """Install it, and wait until it is ready."""
-        return self.helm("install", "svc-core", str(CHART), "--wait", values=values)
-
     def objects(self) -> set[str]:
-        """All objects of all kinds, by kind, namespace and name; without events and the Leases of nodes."""
+        """All objects by kind, namespace and name; without events, the Leases of nodes, and what the shop has."""
         listed = self.platform.kubectl("api-resources", "--verbs=list", "-o", "name").split()
         kinds = sorted(set(listed) - {"events", "events.events.k8s.io"})
         found = self.platform.kubectl(
             *("get", ",".join(kinds), "-A", "--ignore-not-found", "-o"),
             "jsonpath={range .items[*]}{.kind}/{.metadata.namespace}/{.metadata.name}{'\\n'}{end}",
         )
-        return {each for each in found.splitlines() if not each.startswith("Lease/kube-node-lease/")}
+        return {each for each in found.splitlines() if not re.match("Lease/kube-node-lease/|[^/]+/shop/", each)}
+
+    def policies(self, namespace: str) -> dict[str, Any]:
+        """The NetworkPolicies of a namespace, what they say by name."""
+        found = self.platform.json("-n", namespace, "networkpolicies")["items"]
+        return {each["metadata"]["name"]: each["spec"] for each in found}
+
+    def until_shop_has(self, policies: dict[str, Any]) -> None:
+        """Wait until the shop has these NetworkPolicies."""
+        eventually(lambda: self.policies("shop") == policies, what=f"{sorted(policies)} in the shop")
 
     def ready(self) -> bool:
         """Whether each pod of the platform is; those of hooks that have failed stay for a look at their logs."""
@@ -185,6 +191,7 @@ class ChartTests(SynchronousTestCase):
             "svc-system",
             "pod-security.kubernetes.io/enforce=restricted",
             "--dry-run=server",
+            "--overwrite",
         )
         command = self.story.platform.cluster.kubectl_command(*label)
         warned = subprocess.run(command, capture_output=True, text=True, check=True).stderr
@@ -220,6 +227,10 @@ class ChartTests(SynchronousTestCase):
         for part in ("server", "agent"):
             self.assertIn(f"spire_{part}", found[f"spire-{part}"])
 
+    def test_3_network_policies(self) -> None:
+        """The manager has closed the metrics of proxies in the shop to all but the monitoring."""
+        self.story.until_shop_has({"svc-proxy-metrics": policy_spec(9092, "monitoring")})
+
     def address(self, namespace: str, label: str) -> str:
         """The address of a pod."""
         return str(self.story.platform.json("-n", namespace, "pods", "-l", label)["items"][0]["status"]["podIP"])
@@ -230,34 +241,36 @@ class ChartTests(SynchronousTestCase):
             return str(answer.read(), "utf-8")
 
     def test_4_upgraded(self) -> None:
-        """An upgrade takes other values over, and keeps the keys."""
+        """An upgrade takes other values over, and keeps the keys; another one keeps the values."""
         keys = self.story.keys()
-        values = {"manager": {"replicas": 1}, "proxy": {"notarization": "workload"}}
-        self.story.helm("upgrade", "svc-core", str(CHART), "--wait", values=values)
+        self.story.run(MONITORING, "manager.replicas=1", "proxy.notarization=workload")
         self.assertEqual(keys, self.story.keys())
-        data = self.story.platform.json("-n", "svc-system", "configmap", "svc-manager-config")["data"]["cluster.yaml"]
-        settings = strictyaml.loads(data)
-        assert isinstance(settings, dict)
-        self.assertEqual("workload", settings["injection"]["notarization"])
+        self.assertEqual("workload", self.cluster_settings()["injection"]["notarization"])
         self.assertEqual(
             1, self.story.platform.json("-n", "svc-system", "deployment", "svc-manager")["spec"]["replicas"]
         )
-        self.story.helm("upgrade", "svc-core", str(CHART), "--wait", values={})
+        self.assertIn("'observability'", str(self.story.policies("svc-system")["svc-core-metrics"]))
+        self.story.until_shop_has({"svc-proxy-metrics": policy_spec(9092, "observability")})
+        self.story.run(UPGRADE, "manager.replicas=2")
+        self.assertEqual("workload", self.cluster_settings()["injection"]["notarization"])
+
+    def cluster_settings(self) -> Any:
+        """The section ``cluster`` of the manager."""
+        found = self.story.platform.json("-n", "svc-system", "configmap", "svc-manager-config")
+        return strictyaml.loads(found["data"]["cluster.yaml"])
 
     def test_4_trust_domain(self) -> None:
         """An upgrade to another trust domain is refused with both names, and changes nothing."""
-        values = {"trustDomain": "example.net"}
-        said = self.story.helm("upgrade", "svc-core", str(CHART), "--wait", values=values, fails=True)
-        self.assertIn("is of the trust domain example.org and cannot become one of example.net", said)
-        data = self.story.platform.json("-n", "svc-system", "configmap", "svc-manager-config")["data"]["cluster.yaml"]
-        self.assertIn("trustDomain: example.org\n", data)
+        said = self.story.run(UPGRADE, "trustDomain=prod.example.net", fails=True)
+        self.assertIn("is of the trust domain prod.example.org and cannot become one of prod.example.net", said)
+        self.assertEqual("prod.example.org", self.cluster_settings()["trustDomain"])
         self.assertTrue(self.story.ready(), self.story.state())
         self.test_2_verified()
-        self.story.helm("upgrade", "svc-core", str(CHART), "--wait", values={})
+        self.story.run(UPGRADE)
 
     def test_5_refused(self) -> None:
         """While pods have a volume of the platform it stays as it is, and they are named."""
-        said = self.story.helm("uninstall", "svc-core", "--wait", fails=True)
+        said = self.story.run(UNINSTALL, fails=True)
         [web] = self.kubectl("-n", "shop", "get", "pods", "-l", "app=web", "-o", "name").split()
         self.assertIn("2 pod(s) have a volume of the platform", said)
         self.assertIn(f"shop/client, shop/{web.removeprefix('pod/')}", said)
@@ -267,9 +280,14 @@ class ChartTests(SynchronousTestCase):
 
     def test_6_kept(self) -> None:
         """Without purge the keys, the volume and the custom resources stay, and are named; all else is gone."""
-        self.kubectl("delete", "namespace", "shop", "--wait")
+        # The address of a Service is an object of the cluster.
+        self.kubectl("-n", "shop", "delete", "pod/client", "service/web", "--wait=false")
+        for command in (DISABLE, RESTART):
+            self.story.run(command)
+        self.kubectl("-n", "shop", "wait", "pod", "--for=delete", "-l", "svc.internal/proxy-injected=true")
+        self.story.until_shop_has({})
         self.story.keys_before = self.story.keys()
-        said = self.story.helm("uninstall", "svc-core", "--wait")
+        said = self.story.run(UNINSTALL)
         self.assertEqual(KEPT, set(re.findall(r"^kept (\S+)$", said, re.MULTILINE)))
         left = {
             "APIService//v1alpha1.svc.internal",
@@ -283,10 +301,13 @@ class ChartTests(SynchronousTestCase):
 
     def test_7_purged(self) -> None:
         """Another installation goes on with the same keys; with purge its removal leaves nothing, nor on the node."""
-        self.story.install(purge=True)
+        self.story.run(INSTALL, "purge=true")
         self.assertEqual(self.story.keys_before, self.story.keys())
-        self.story.helm("uninstall", "svc-core", "--wait")
+        self.story.run(ENABLE)
+        self.story.until_shop_has({"svc-proxy-metrics": policy_spec(9092, "monitoring")})
+        self.story.run(UNINSTALL)
         self.until_left(set())
+        self.assertEqual({}, self.story.policies("shop"))
         mounts = self.story.platform.cluster.node_exec("cat", "/proc/mounts")
         self.assertNotIn("kubernetes.io~csi", mounts)
         registry = self.story.platform.cluster.node_exec("ls", "/var/lib/kubelet/plugins_registry")
