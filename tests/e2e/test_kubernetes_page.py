@@ -22,12 +22,29 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc import __version__
 from svc.kube.times import from_time
 from tests.e2e.platform import Platform
+from tests.e2e.wrapped import Wrapped
 from tests.peers.pages import Command, page, steps
 from tests.peers.waiting import TOP, Shared, eventually
 
 LOAD = Path(__file__).with_name("load.py")
+
+#: It prints a line and serves its ``/etc``.
+POD = f"""
+apiVersion: v1
+kind: Pod
+metadata: {{name: alpha}}
+spec:
+  terminationGracePeriodSeconds: 1
+  containers:
+    - name: main
+      image: svc.internal/svc:{__version__}
+      workingDir: /etc
+      command: [sh, -c, "python3 -m http.server 8000 >/dev/null 2>&1 & echo begun; wait"]
+      readinessProbe: {{tcpSocket: {{port: 8000}}, periodSeconds: 1}}
+"""
 
 
 class Story:
@@ -149,6 +166,40 @@ class KubernetesPageTests(SynchronousTestCase):
             eventually(lambda: "it is not readOnly" in self.platform.kubectl("-n", "shop", "get", "events"))
         finally:
             self.platform.kubectl("-n", "shop", "delete", "pod", "writer", "--now")
+
+    def test_3_wrapper(self) -> None:
+        """exec, logs, cp and port-forward of a running pod: as kubectl in its compartment, guarded in another one."""
+        with ExitStack() as stack:
+            wrapped = Wrapped(stack, self.platform)
+            self.assertEqual("pod/alpha created\n", wrapped.run("apply -f -", data=POD).stdout)
+            stack.callback(wrapped.run, "delete pod alpha --force --kubectl-force --ignore-not-found")
+            self.platform.kubectl("wait", "pod/alpha", "--for=condition=Ready", "--timeout=60s")
+            for line, status, output in (
+                ("exec alpha -- cat /etc/hostname", 0, "alpha\n"),
+                ("exec -i alpha -- cat", 0, "typed"),
+                ("exec alpha -- false", 1, ""),
+                ("logs alpha --tail=1", 0, "begun\n"),
+                ("cp alpha:hostname own", 0, ""),
+            ):
+                ran = wrapped.run(line.replace(" own", f" {wrapped.home}/own"), data="typed")
+                self.assertEqual((status, output), (ran.returncode, ran.stdout), ran.stderr)
+                self.assertNotIn("svc:", ran.stderr)
+            self.assertEqual("alpha\n", wrapped.read("own"))
+            self.assertEqual("alpha\n", wrapped.forwarded("alpha", 8000))
+            self.assertEqual(0, wrapped.run("context use bravo").returncode)
+            compared = 'pod "alpha" is in compartment DE-S-ALPHA, current compartment is US-TS-BRAVO'
+            ran = wrapped.run("exec alpha -- cat /etc/hostname")
+            self.assertEqual((1, ""), (ran.returncode, ran.stdout))
+            self.assertIn(compared, ran.stderr)
+            for line, output in (
+                ("exec --force alpha -- cat /etc/hostname", "alpha\n"),
+                ("logs alpha --tail=1", "begun\n"),
+                (f"cp alpha:hostname {wrapped.home}/other", ""),
+            ):
+                ran = wrapped.run(line)
+                self.assertEqual((0, output), (ran.returncode, ran.stdout), ran.stderr)
+                self.assertIn(compared, ran.stderr)
+            self.assertEqual("alpha\n", wrapped.read("other"))
 
     def test_4_no_failed_request(self) -> None:
         """
