@@ -182,6 +182,7 @@ class Assembly:
         self._metrics.watch_svids(self._svid_expiries)
         self._metrics.watch_workload_api(lambda: self._source.last_contact)
         self._metrics.watch_signing(lambda: self._notarizer.waiting)
+        self._metrics.watch_admissions(lambda: self._places.waiting)
         proxy = ProxyService(
             reactor=self._reactor,
             source=self._source,
@@ -264,7 +265,7 @@ class Assembly:
                 self._reactor,
                 notary.rateWait,
             )
-        return RecordPlaces(notary.queue, self._reactor, notary.rateWait, budget)
+        return RecordPlaces(notary.queue, self._reactor, notary.rateWait, budget, self._reports.admission_held)
 
     def _make_stored(self) -> StoreAndForward:
         # Loaded here: a proxy without a buffer does not need sqlite3 for it.

@@ -32,6 +32,7 @@ from svc.telemetry.connections import (
 )
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
+from svc.telemetry.labels import AdmissionWait
 from svc.telemetry.log_limits import DenialLimiter, FailureStreak, RecordLimiter
 from svc.telemetry.logs import emit
 from svc.telemetry.metrics import ListenerMetrics, ProxyMetrics
@@ -61,6 +62,9 @@ _UPSTREAM = frozenset(
 #: Seconds in which a difference of a dry run is logged once for each client and rule, and how many are tracked.
 DRY_RUN_INTERVAL: Final = 10.0
 MAX_DRY_RUNS: Final = 256
+#: The same of identities that are held back.
+HELD_INTERVAL: Final = 10.0
+MAX_HELD: Final = 256
 #: Outcomes after which nothing is missing.
 _ENDED_WELL = frozenset({ExchangeOutcome.COMPLETE, ExchangeOutcome.UPGRADED})
 
@@ -113,6 +117,7 @@ class Reports(ConnectionLog):
         self._denials = DenialLimiter(clock, self._denials_suppressed)
         self._clock = clock
         self._dry_runs = RecordLimiter(DRY_RUN_INTERVAL, MAX_DRY_RUNS)
+        self._held = RecordLimiter(HELD_INTERVAL, MAX_HELD)
         #: See :class:`svc.proxy.http.reporter.Reporter`.
         self.every_exchange = self.recorded_exchanges = False
         self._paths = False
@@ -138,6 +143,14 @@ class Reports(ConnectionLog):
     def reauthorized(self, summary: ReauthorizationSummary) -> None:
         """All connections that were open at a change are decided on again."""
         emit(self.log, Event.CONNECTIONS_REAUTHORIZED, attributes=summary.attributes)
+
+    def admission_held(self, client: str, reason: AdmissionWait, places: int) -> None:
+        """See :data:`svc.proxy.record_places.HeldObserver`; an identity is named once in ten seconds."""
+        self._metrics.admission_held(reason)
+        omitted = self._held.admit((client, reason), self._clock.seconds())
+        if omitted is not None:
+            attributes = {"reason": reason, "places": places, "repeated": omitted or None}
+            emit(self.log, Event.ADMISSIONS_HELD, peer_spiffe_id=client, attributes=attributes)
 
     # svc.proxy.http.reporter.Reporter
 

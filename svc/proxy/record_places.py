@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final
@@ -22,6 +23,7 @@ from twisted.python.failure import Failure
 from svc.proxy.errors import NotaryRate
 from svc.proxy.record_budget import RecordBudget
 from svc.shares import Shares
+from svc.telemetry.labels import AdmissionWait
 
 #: Places while several identities have records: what one of them has then is done in a few hundredths of a second.
 TOGETHER: Final = 32
@@ -30,6 +32,13 @@ _LINGER: Final = 1.0
 #: Seconds between two looks at what waits. An exchange that the application has not answered between two of them, and
 #: thus in a whole turn of the reactor, loses its place.
 _TICK: Final = 0.01
+
+#: Called with the identity whose admission has to wait, for what, and how many places it has.
+HeldObserver = Callable[[str, AdmissionWait, int], object]
+
+
+def _unobserved(_client: str, _reason: AdmissionWait, _places: int) -> None:
+    """Nobody is told."""
 
 
 class Place:
@@ -68,12 +77,21 @@ class RecordPlaces:
         clock: the time, and calls at a later one.
         longest: seconds that an admission may wait.
         budget: rates of each identity, which an admission waits for before it waits for a place; None for none.
+        held: receives a report of each admission that has to wait.
     """
 
-    def __init__(self, limit: int, clock: IReactorTime, longest: float, budget: RecordBudget | None = None) -> None:
+    def __init__(
+        self,
+        limit: int,
+        clock: IReactorTime,
+        longest: float,
+        budget: RecordBudget | None = None,
+        held: HeldObserver = _unobserved,
+    ) -> None:
         self.longest: Final = longest
         self._clock = clock
         self._budget = budget
+        self._on_held = held
         self._shares: Shares[str, Deferred[Place]] = Shares(limit, TOGETHER, _LINGER)
         #: In the order in which they came, so that the first is the first whose time is over.
         self._waiting: OrderedDict[Deferred[Place], _Waiting] = OrderedDict()
@@ -111,6 +129,8 @@ class RecordPlaces:
             self._wait(done)
         else:
             budgeted.addCallbacks(lambda _taken: self._wait(done), lambda failure: self._refuse(done, failure))
+            if not budgeted.called:
+                self._on_held(client, "rate", shares.held(client))
         return done
 
     def withdraw(self, admission: Deferred[Place]) -> None:
@@ -154,7 +174,10 @@ class RecordPlaces:
         self._move()
         if done in self._waiting and waiting.until <= self._clock.seconds():
             self._refuse(done, Failure(self._refusal(waiting.client)))
-        elif self._shares.waiting and self._timer is None:
+            return
+        if done in self._waiting:
+            self._on_held(waiting.client, "place", self._shares.held(waiting.client))
+        if self._shares.waiting and self._timer is None:
             self._timer = self._clock.callLater(_TICK, self._tick)
 
     def _refuse(self, done: Deferred[Place], failure: Failure) -> None:

@@ -289,6 +289,13 @@ class Event(Enum):
         "failure",
         "notary refused records, its limits are reached",
     )
+    ADMISSIONS_HELD = (
+        "svc.notary.admissions_held",
+        _OPERATIONAL,
+        _INFO,
+        "unknown",
+        "an identity wants more records than it may have now and is held back",
+    )
     PROFILE_WEAK = ("svc.notary.profile.weak", _SECURITY, _WARN, "unknown", "signatures are not quantum-safe")
 
     STORE_OPENED = ("svc.store.opened", _OPERATIONAL, _INFO, "success", "notary database opened")

@@ -100,6 +100,10 @@ ARTIFACTS: Final = (
     ("probe", "refused"),
 )
 
+#: What an admission of a record waits for: a place in the queue, or its identity's own rate.
+AdmissionWait = Literal["place", "rate"]
+ADMISSION_WAITS: Final[tuple[AdmissionWait, ...]] = get_args(AdmissionWait)
+
 #: Why a message is a dead letter of the buffer of MQTT messages.
 DEAD_LETTERS: Final = ("rejected", "too_large", "age")
 

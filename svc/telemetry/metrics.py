@@ -17,6 +17,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from svc.telemetry.labels import (
+    ADMISSION_WAITS,
     ARTIFACTS,
     CAUSES,
     CONNACK_REASONS,
@@ -30,6 +31,7 @@ from svc.telemetry.labels import (
     OTHER,
     TLS_GROUPS,
     UPSTREAM_CAUSES,
+    AdmissionWait,
     Cause,
     Direction,
     Level,
@@ -259,6 +261,7 @@ class ProxyMetrics:
         self._notary = _NotaryFamilies(registry if notary else CollectorRegistry())
         self._workload = _WorkloadFamilies(registry)
         self._db_errors = {pair: self._notary.db_errors.labels(*pair) for pair in DB_ERRORS}
+        self._held = {reason: self._notary.held.labels(reason) for reason in ADMISSION_WAITS}
         self._suppressed = {word: self._connections.suppressed.labels(word) for word in DENIALS}
         self.policies_loaded: Final[Counter] = self._connections.policy_reloads.labels("success")
         self.policies_rejected: Final[Counter] = self._connections.policy_reloads.labels("error")
@@ -315,6 +318,13 @@ class ProxyMetrics:
     def watch_signing(self, waiting: Callable[[], int]) -> None:
         """Show how many signatures wait; ``waiting`` is called at each scrape."""
         self._notary.waiting.set_function(waiting)
+
+    def watch_admissions(self, waiting: Callable[[], int]) -> None:
+        """Show how many admissions wait; ``waiting`` is called at each scrape."""
+        self._notary.admissions_waiting.set_function(waiting)
+
+    def admission_held(self, reason: AdmissionWait) -> None:
+        self._held[reason].inc()
 
     # svc.store.interface.StoreObserver
 
@@ -495,6 +505,17 @@ class _NotaryFamilies:
         self.waiting: Final = Gauge(
             "svc_proxy_notary_signatures_waiting",
             "Receipts that wait for their signatures, or are being signed.",
+            registry=registry,
+        )
+        self.held: Final = UnlockedCounter(
+            "svc_proxy_notary_admissions_held",
+            "Admissions of records that had to wait.",
+            ("reason",),
+            registry=registry,
+        )
+        self.admissions_waiting: Final = Gauge(
+            "svc_proxy_notary_admissions_waiting",
+            "Admissions of records that wait.",
             registry=registry,
         )
         self.lookups: Final = UnlockedHistogram(

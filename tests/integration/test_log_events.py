@@ -58,6 +58,7 @@ ELSEWHERE = {
     "svc.agent.volume.published": "integration/test_agent.py",
     "svc.agent.volume.unpublished": "integration/test_agent.py",
     "svc.agent.volume.failed": "integration/test_agent.py",
+    "svc.notary.admissions_held": "integration/test_record_shares.py",
     "svc.registrar.entries.changed": "integration/test_spire_registrar.py",
     "svc.registrar.entries.failed": "integration/test_spire_registrar.py",
     "svc.runtime.failure": "integration/test_twistd_logging.py",

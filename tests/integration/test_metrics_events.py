@@ -18,6 +18,7 @@ from tests.integration import (
 from tests.integration.metrics_rig import SHARED, Series, claims, page, series
 
 MODULES = (test_metrics_connections, test_metrics_handshakes, test_metrics_requests, test_metrics_store)
+_SHARES = "tests.integration.test_record_shares.ShareTests."
 _POLICY = "tests.integration.test_policy_files.PolicyFileTests."
 _INSIDE = "tests.proxy.test_metrics_inside.InsideTests."
 
@@ -58,6 +59,11 @@ ELSEWHERE = {
     series("workload_api_last_contact_timestamp_seconds"): (
         "tests.integration.test_proxy_outages.OutageTests.test_proxy"
     ),
+    series("notary_admissions_held_total", reason="place"): f"{_SHARES}test_requests",
+    series(
+        "notary_admissions_held_total", reason="rate"
+    ): "tests.integration.test_proxy_budget.BudgetTests.test_held_back",
+    series("notary_admissions_waiting"): f"{_SHARES}test_requests",
     series("notary_signatures_waiting"): "tests.telemetry.test_metrics.NotaryTests.test_signing",
     **{
         series("policy_dry_run_total", protocol="http", result=result): f"{_POLICY}test_dry_run_and_audit"

@@ -89,6 +89,9 @@ class BudgetTests(SynchronousTestCase):
         self.assertEqual({200, 429}, statuses.keys())
         self.assertGreater(statuses[200], 25)
         self.assertGreater(time.monotonic() - began, 1.5)
+        self.assertGreater(self.proxy.metric("svc_proxy_notary_admissions_held_total", reason="rate"), 60)
+        held = self.proxy.records("svc.notary.admissions_held")[0]
+        self.assertEqual((credentials.spiffe_id, "rate"), (held["peer_spiffe_id"], held["attributes"]["reason"]))
         self.assertEqual(200, first.request("/bytes/1", fields=LOG).status)
 
 

@@ -18,6 +18,8 @@ from svc.proxy.credential_rotation import CredentialsUnmade
 from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
 from svc.proxy.observers import (
     DRY_RUN_INTERVAL,
+    HELD_INTERVAL,
+    MAX_HELD,
     CredentialReports,
     ListenerObserver,
     NotaryStoreReports,
@@ -184,6 +186,32 @@ class ExchangeReportTests(ReportsTestCase):
             record = self.only(event)
             self.assertEqual((record.fields["detail_reason"], record.fields["detail"]), (reason, "what happened"))
             self.assertEqual(record.fields["peer_spiffe_id"], "spiffe://a/b")
+
+    def test_held_back(self) -> None:
+        """An identity that is held back is named once in an interval, and every admission is counted."""
+        for _ in range(3):
+            self.reports.admission_held("spiffe://a/b", "place", 16)
+        self.reports.admission_held("spiffe://a/b", "rate", 0)
+        self.reports.admission_held("spiffe://a/c", "place", 1)
+        first, rate, other = self.of(Event.ADMISSIONS_HELD)
+        self.assertEqual({"peer_spiffe_id": "spiffe://a/b"}, first.fields)
+        self.assertEqual({"reason": "place", "places": 16, "repeated": None}, first.attributes)
+        self.assertEqual(("rate", "spiffe://a/c"), (rate.attributes["reason"], other.fields["peer_spiffe_id"]))
+        held = "svc_proxy_notary_admissions_held_total"
+        self.assertEqual((4, 1), (self.value(held, reason="place"), self.value(held, reason="rate")))
+        self.logged.clear()
+        self.clock.advance(HELD_INTERVAL)
+        self.reports.admission_held("spiffe://a/b", "place", 15)
+        self.assertEqual({"reason": "place", "places": 15, "repeated": 2}, self.only(Event.ADMISSIONS_HELD).attributes)
+
+    def test_many_held_back(self) -> None:
+        """Of the identities that are held back so many are remembered; the one that was named first is named again."""
+        for number in range(MAX_HELD + 1):
+            self.reports.admission_held(f"spiffe://a/{number}", "place", 1)
+        self.logged.clear()
+        for number in (MAX_HELD, 1, 0):
+            self.reports.admission_held(f"spiffe://a/{number}", "place", 1)
+        self.assertEqual("spiffe://a/0", self.only(Event.ADMISSIONS_HELD).fields["peer_spiffe_id"])
 
     def test_precise_reason(self) -> None:
         """The precise reason is in ``detail_reason``, the code of the response in an attribute."""

@@ -34,7 +34,9 @@ class PlacesTestCase(SynchronousTestCase):
     def make(self, limit: int, longest: float = LONGEST, budget: RecordBudget | None = None) -> None:
         """Make places."""
         self.clock = Clock()
-        self.places = RecordPlaces(limit, self.clock, longest, budget)
+        #: What was reported of admissions that have to wait: whose, for what, and with how many places.
+        self.reported: list[tuple[str, str, int]] = []
+        self.places = RecordPlaces(limit, self.clock, longest, budget, lambda *report: self.reported.append(report))
 
     def recording(self, client: str = "a", count: int = 1) -> list[Place]:
         """Take places, for records that are made at once."""
@@ -69,6 +71,23 @@ class RecordPlacesTests(PlacesTestCase):
             self.assertEqual([True] * (number + 1) + [False] * (2 - number), [each.called for each in waiting])
         self.clock.advance(LONGEST)
         self.assertEqual([], self.clock.getDelayedCalls())
+
+    def test_reports(self) -> None:
+        """Who has to wait is reported with its places, once for each admission; who need not, is not."""
+        places = self.recording(count=1000)
+        self.assertEqual([], self.reported)
+        self.held(count=2)
+        self.assertEqual([("a", "place", 1000)] * 2, self.reported)
+        self.places.give_back(places[0])
+        self.clock.advance(1)
+        self.assertEqual(2, len(self.reported))
+
+    def test_reports_of_a_refusal(self) -> None:
+        """What is refused at once does not wait."""
+        self.make(1, longest=0)
+        self.recording()
+        self.failureResultOf(self.places.take("a", 1), NotaryRate)
+        self.assertEqual([], self.reported)
 
     def test_several(self) -> None:
         """Beside a greedy identity others have their part at once; the greedy one waits until it has no more."""

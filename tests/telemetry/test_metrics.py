@@ -57,6 +57,8 @@ FAMILIES = {
     "svc_proxy_notary_commit_duration_seconds": ("histogram", ()),
     "svc_proxy_notary_lookup_duration_seconds": ("histogram", ()),
     "svc_proxy_notary_signatures_waiting": ("gauge", ()),
+    "svc_proxy_notary_admissions_waiting": ("gauge", ()),
+    "svc_proxy_notary_admissions_held_total": ("counter", ("reason",)),
     "svc_proxy_notary_writable": ("gauge", ()),
 }
 #: SVID reasons that no handshake has: roots of the tree, own keys, archives.
@@ -327,6 +329,17 @@ class NotaryTests(MetricsCase):
         self.assertEqual(1, self.value("svc_proxy_notary_signatures_waiting"))
         waiting.clear()
         self.assertEqual(0, self.value("svc_proxy_notary_signatures_waiting"))
+
+    def test_admissions(self) -> None:
+        """Admissions that had to wait are counted by what they wait for; those that wait are read at each scrape."""
+        waiting = [object()]
+        self.metrics.watch_admissions(waiting.__len__)
+        self.metrics.admission_held("place")
+        self.metrics.admission_held("place")
+        held = [self.value("svc_proxy_notary_admissions_held_total", reason=each) for each in ("place", "rate")]
+        self.assertEqual(([2, 0], 1), (held, self.value("svc_proxy_notary_admissions_waiting")))
+        waiting.clear()
+        self.assertEqual(0, self.value("svc_proxy_notary_admissions_waiting"))
 
     def test_svid_expiry_is_read_at_each_scrape(self) -> None:
         """A rotated SVID shows its own end without anybody setting it, a replaced watch only its own."""
