@@ -2,8 +2,8 @@
 How something limited is shared by those who want it: who may have more of it, who comes next, who has most.
 
 The rule: one that is alone takes what is free. Several take what is free, too, but of less, so that none waits long
-for what another one has; beyond that each may still have its share. What is given back goes to whoever waits and has
-least. Pure and told the time: whoever uses it makes the waiting ones wait, and decides for how long.
+for what another one has; of as much again each may still have its share. What is given back goes to whoever waits and
+has least. Pure and told the time: whoever uses it makes the waiting ones wait, and decides for how long.
 """
 
 from __future__ import annotations
@@ -29,13 +29,15 @@ class Shares(Generic[Holder, Item]):
 
     Args:
         limit: all the places.
-        together: how many of them may be taken as they come while there are several holders.
+        together: how many of them several holders share; half of these may be taken as they come.
         linger: seconds for which a holder counts that has nothing any more, and does not wait: it comes again.
     """
 
     def __init__(self, limit: int, together: int, linger: float = 0.0) -> None:
         self.limit: Final = limit
         self.together: Final = min(together, limit)
+        #: How many are taken as they come while there are several holders.
+        self.free: Final = together // 2
         self.linger: Final = linger
         #: All that is held.
         self.total = 0
@@ -75,7 +77,7 @@ class Shares(Generic[Holder, Item]):
         """Whether one may have a place now, as far as nobody waits."""
         if self.total >= self.limit:
             return False
-        return self.total < self.together or self.held(holder) < self.share(holder, now)
+        return self.total < self.free or self.held(holder) < self.share(holder, now)
 
     def take(self, holder: Holder) -> None:
         """Count a place that one has now, whether it fits or not."""

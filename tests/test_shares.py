@@ -84,7 +84,19 @@ class SharesTests(SynchronousTestCase):
         self.assertEqual({"a": 7, "b": 2}, Counter(places.held))
         self.assertEqual([("b", 9), ("a", 10)], places.waiting)
         self.assertEqual([[]] * 5, [places.give_back() for _each in range(5)])
-        self.assertEqual([["a"], ["b"]], [places.give_back() for _each in range(2)])
+        self.assertEqual([["a"], []], [places.give_back() for _each in range(2)])
+        self.assertEqual(["b"], places.give_back(places.held.index("b")))
+
+    def test_as_they_come(self) -> None:
+        """Half of these places it has beyond its share, as long as they are free."""
+        places = Places(10, together=8)
+        places.want("b", "c")
+        for _each in range(2):
+            places.give_back()
+        places.want(*"aaaaaa")
+        self.assertEqual((2, 4, 2), (places.shares.share("a", 0.0), places.shares.held("a"), len(places.waiting)))
+        places.want("b", "b", "b")
+        self.assertEqual({"a": 4, "b": 2}, Counter(places.held))
 
     def test_share(self) -> None:
         """A share is what all who have something or wait may have alike: all for one that is alone; at least one."""
@@ -156,7 +168,7 @@ class SharesTests(SynchronousTestCase):
             self.assertLessEqual(shares.total, limit)
             for holder in places.wanting:
                 alone = len(counts.keys() | places.wanting) == 1 and shares.holders(now) == 1
-                self.assertGreaterEqual(shares.total, limit if alone else min(limit, together))
+                self.assertGreaterEqual(shares.total, limit if alone else min(limit, together // 2))
                 self.assertTrue(shares.total == limit or counts[holder] >= shares.share(holder, now))
             self.assertGreaterEqual(shares.holders(now), len(counts.keys() | places.wanting))
             most = shares.most()

@@ -99,6 +99,8 @@ class RecordPlaces:
         self._young: dict[Place, None] = {}
         self._old: dict[Place, None] = {}
         self._timer: IDelayedCall | None = None
+        #: The turn of the reactor in which places that were given back are taken.
+        self._next: IDelayedCall | None = None
         self._moving = False
 
     @property
@@ -160,7 +162,9 @@ class RecordPlaces:
         """The record of an exchange is durable."""
         self._forget(place)
         self._leave(place)
-        self._move()
+        if self._shares.waiting and self._next is None:
+            # Not at once: the records that became durable together are all answered before others are admitted.
+            self._next = self._clock.callLater(0, self._next_turn)
 
     def abandon(self, place: Place) -> None:
         """An exchange comes to no record."""
@@ -205,6 +209,10 @@ class RecordPlaces:
         if place.counted:
             place.counted = False
             self._shares.give_back(place.client, self._clock.seconds())
+
+    def _next_turn(self) -> None:
+        self._next = None
+        self._move()
 
     def _move(self) -> None:
         """Admit what may have a place now."""

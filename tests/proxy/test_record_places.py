@@ -50,6 +50,16 @@ class PlacesTestCase(SynchronousTestCase):
         taken = self.places.take(client, 1)
         return taken if isinstance(taken, Place) else self.successResultOf(taken)
 
+    def give_back(self, place: Place) -> None:
+        """Give a place back, and come to the next turn of the reactor."""
+        self.places.give_back(place)
+        self.clock.advance(0)
+
+    def abandon(self, place: Place) -> None:
+        """The same without a record."""
+        self.places.abandon(place)
+        self.clock.advance(0)
+
     def held(self, client: str = "a", count: int = 1) -> list[Deferred[Place]]:
         """Want places that are not free."""
         wanted = [self.places.take(client, 1) for _ in range(count)]
@@ -67,10 +77,20 @@ class RecordPlacesTests(PlacesTestCase):
         places = self.recording(count=1000)
         waiting = self.held(count=3)
         for number in range(3):
-            self.places.give_back(places[number])
+            self.give_back(places[number])
             self.assertEqual([True] * (number + 1) + [False] * (2 - number), [each.called for each in waiting])
         self.clock.advance(LONGEST)
         self.assertEqual([], self.clock.getDelayedCalls())
+
+    def test_answered_before_others_come(self) -> None:
+        """Of records that become durable together none waits until others are admitted: those come in the next turn."""
+        places = self.recording(count=1000)
+        waiting = self.held(count=3)
+        for each in places[:2]:
+            self.places.give_back(each)
+        self.assertEqual([False] * 3, [each.called for each in waiting])
+        self.clock.advance(0)
+        self.assertEqual([True] * 2 + [False], [each.called for each in waiting])
 
     def test_reports(self) -> None:
         """Who has to wait is reported with its places, once for each admission; who need not, is not."""
@@ -78,7 +98,7 @@ class RecordPlacesTests(PlacesTestCase):
         self.assertEqual([], self.reported)
         self.held(count=2)
         self.assertEqual([("a", "place", 1000)] * 2, self.reported)
-        self.places.give_back(places[0])
+        self.give_back(places[0])
         self.clock.advance(1)
         self.assertEqual(2, len(self.reported))
 
@@ -92,22 +112,23 @@ class RecordPlacesTests(PlacesTestCase):
     def test_several(self) -> None:
         """Beside a greedy identity others have their part at once; the greedy one waits until it has no more."""
         places = self.recording(count=200)
-        self.recording("b", TOGETHER // 2)
+        others = self.recording("b", TOGETHER // 2)
         [waiting], [greedy] = self.held("b"), self.held("a")
         for each in places[: 200 - TOGETHER // 2]:
-            self.places.give_back(each)
+            self.give_back(each)
         self.assertEqual((False, False), (waiting.called, greedy.called))
-        self.places.give_back(places[-1])
-        self.places.give_back(places[-2])
+        self.give_back(places[-1])
+        self.assertEqual((False, True), (waiting.called, greedy.called))
+        self.give_back(others[0])
         self.assertEqual((True, True), (waiting.called, greedy.called))
 
     def test_alone_again(self) -> None:
         """When others have had no record for a while, one identity takes all again."""
         [place] = self.recording("b")
-        self.recording(count=TOGETHER - 1)
+        self.recording(count=TOGETHER // 2)
         waiting = self.held(count=5)
-        self.places.give_back(place)
-        self.assertEqual([True] + [False] * 4, [each.called for each in waiting])
+        self.give_back(place)
+        self.assertEqual([False] * 5, [each.called for each in waiting])
         self.clock.pump([0.01] * 101)
         self.assertEqual([True] * 5, [each.called for each in waiting])
         self.assertEqual([], self.clock.getDelayedCalls())
@@ -115,7 +136,7 @@ class RecordPlacesTests(PlacesTestCase):
     def test_too_long(self) -> None:
         """At the longest wait one is refused, not a moment before; who has something in the queue is in the message."""
         self.recording("b")
-        self.recording(count=TOGETHER - 1)
+        self.recording(count=TOGETHER // 2)
         [first] = self.held()
         self.clock.pump([0.01] * 100)
         [second] = self.held()
@@ -123,7 +144,7 @@ class RecordPlacesTests(PlacesTestCase):
         self.assertEqual((False, False), (first.called, second.called))
         self.clock.pump([0.01] * 3)
         error = self.failureResultOf(first, NotaryRate).value
-        self.assertIn(f"{TOGETHER} records already wait, {TOGETHER - 1} of this identity", str(error))
+        self.assertIn(f"{TOGETHER // 2 + 1} records already wait, {TOGETHER // 2} of this identity", str(error))
         self.assertNoResult(second)
         self.places.withdraw(second)
         self.assertEqual(0, self.places.waiting)
@@ -152,7 +173,7 @@ class RecordPlacesTests(PlacesTestCase):
         # The places of the second four are free, and taken by the records of the first.
         self.assertEqual([True] * 4 + [False] * 5, [each.called for each in waiting])
         for each in slow:
-            self.places.give_back(each)
+            self.give_back(each)
         self.assertEqual([True] * 8 + [False], [each.called for each in waiting])
 
     def test_places_given_back_from_within(self) -> None:
@@ -162,7 +183,7 @@ class RecordPlacesTests(PlacesTestCase):
         waiting = self.held(count=100)
         for each in waiting[:-1]:
             each.addCallback(self.places.abandon)
-        self.places.give_back(place)
+        self.give_back(place)
         self.assertEqual([True] * 100, [each.called for each in waiting])
 
     @given(st.integers(1, 6), _STEPS)
@@ -199,7 +220,7 @@ class RecordPlacesTests(PlacesTestCase):
         self.clock.pump([0.01] * 400)
         self.assertEqual(counts["wanted"], len(admitted) + counts["refused"] + counts["withdrawn"] + counts["over"])
         for each in admitted:
-            self.places.give_back(each)
+            self.give_back(each)
         self.assertEqual((0, 0, []), (self.places.waiting, self.places.total, self.clock.getDelayedCalls()))
 
 
@@ -222,7 +243,7 @@ class BudgetedPlacesTests(PlacesTestCase):
         self.clock.pump([0.01] * 51)
         self.assertEqual((2, 0), (self.places.waiting, self.budget.waiting))
         for each in places:
-            self.places.give_back(each)
+            self.give_back(each)
         self.assertEqual((True, True), (rated.called, other.called))
 
     def test_octets(self) -> None:
@@ -230,14 +251,14 @@ class BudgetedPlacesTests(PlacesTestCase):
         place = self.places.take("a", 100)
         assert isinstance(place, Place)
         self.places.settle(place, 40)
-        self.places.give_back(place)
+        self.give_back(place)
         self.assertIsInstance(self.places.take("a", 60), Place)
         [waiting] = self.held("a")
         self.places.withdraw(waiting)
         self.assertEqual((0, 0), (self.places.waiting, self.budget.waiting))
         other = self.places.take("b", 100)
         assert isinstance(other, Place)
-        self.places.abandon(other)
+        self.abandon(other)
         self.assertIsInstance(self.places.take("b", 100), Place)
 
     def test_withdrawn(self) -> None:
