@@ -21,6 +21,8 @@ from svc.wire.mqtt.primitives import encode_variable
 _FIRST_PACKET: Final[dict[Sender, PacketType]] = {"client": PacketType.CONNECT, "server": PacketType.CONNACK}
 #: Octets of the longest fixed header.
 _MAX_HEADER: Final = 5
+#: Packets of one slice: together they take less than a millisecond to decode.
+SLICE_PACKETS: Final = 16
 
 
 @dataclass(slots=True)
@@ -72,19 +74,43 @@ class Decoder:
             data = bytes(buffer)
             buffer.clear()
         try:
-            position = self._read(data, events)
+            # No packet is empty.
+            self._read(data, 0, len(data), events)
         except MqttError as error:
             self._closed = True
             events.append(PacketRefused(error))
-        else:
-            if position < len(data):
-                buffer += data[position:]
         return events
 
-    def _read(self, data: bytes, events: list[Packet | PacketRefused]) -> int:
-        """Read the complete packets; return where an incomplete one begins."""
-        position, end = 0, len(data)
-        while position < end:
+    def feed_slice(self, data: bytes, begin: int) -> tuple[list[Packet | PacketRefused], int]:
+        """
+        As :meth:`feed`, of the octets from ``begin`` on and for at most :data:`SLICE_PACKETS` packets.
+
+        Returns:
+            The packets, and where the next slice begins: the length of ``data`` where none follows.
+        """
+        events: list[Packet | PacketRefused] = []
+        buffer, end = self._buffer, len(data)
+        try:
+            # An incomplete packet takes what it needs: the rest is not copied for each slice.
+            while buffer and begin < end and not self._closed:
+                after = begin + self._needed - len(buffer)
+                buffer += data[begin:after]
+                begin = min(after, end)
+                if len(buffer) >= self._needed:
+                    whole = bytes(buffer)
+                    buffer.clear()
+                    self._read(whole, 0, 1, events)
+            if begin < end and not self._closed:
+                return events, self._read(data, begin, SLICE_PACKETS, events)
+        except MqttError as error:
+            self._closed = True
+            events.append(PacketRefused(error))
+        return events, end
+
+    def _read(self, data: bytes, position: int, most: int, events: list[Packet | PacketRefused]) -> int:
+        """Read up to ``most`` packets, and keep an incomplete one; return where the next packet begins."""
+        end = len(data)
+        while position < end and len(events) < most:
             # The fast path reads only packets that are allowed once the first one has been read.
             if self._opened and (read := self._read_fast(data, position, self._limits, self._v5, self._sender)):
                 events.append(read[0])
@@ -98,7 +124,8 @@ class Decoder:
             found = find_packet(data, position, self._max_packet)
             if isinstance(found, int):
                 self._needed = found
-                break
+                self._buffer += data[position:]
+                return end
             events.append(self._decode(data, position, *found))
             position = found[1]
         return position

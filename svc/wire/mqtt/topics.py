@@ -70,7 +70,8 @@ def matches(topic_filter: str, topic: str) -> bool:
     if topic[0] == "$" and topic_filter[0] in "#+":
         return False
     wanted = topic_filter.split("/")
-    levels = topic.split("/")
+    # What follows as many levels is one more: it is compared with none of them.
+    levels = topic.split("/", len(wanted))
     for position, level in enumerate(wanted):
         if level == "#":
             return True
@@ -90,7 +91,8 @@ def covers(allowed: str, requested: str) -> bool:
     if requested in ("#", "/#"):
         # The same topics, since none is empty [MQTT-4.7.3-1].
         requested = f"{requested[:-1]}+/#"
-    have, want = allowed.split("/"), requested.split("/")
+    have = allowed.split("/")
+    want = requested.split("/", len(have))
     for position, level in enumerate(have):
         if level == "#":
             return True
@@ -105,7 +107,8 @@ def intersection(first: str, second: str) -> str | None:
     """Return the filter of what two valid filters, not shared ones, both match; None where no topic matches both."""
     if (first[0] == "$" and second[0] in "#+") or (second[0] == "$" and first[0] in "#+"):
         return None
-    ours, theirs = first.split("/"), second.split("/")
+    ours = first.split("/")
+    theirs = second.split("/", len(ours))
     common: list[str] = []
     for position, (one, other) in enumerate(zip(ours, theirs, strict=False)):
         if one == "#":

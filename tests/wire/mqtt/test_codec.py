@@ -25,7 +25,7 @@ from svc.wire.mqtt import (
 )
 from svc.wire.mqtt.codes import REASONS
 from svc.wire.mqtt.primitives import Cursor, encode_variable
-from svc.wire.mqtt.stream import find_packet
+from svc.wire.mqtt.stream import SLICE_PACKETS, find_packet
 from tests.peers.waiting import rounds
 from tests.wire.mqtt import packets
 from tests.wire.mqtt.building import encode_checked, opening, read
@@ -83,6 +83,42 @@ class RoundTripTests(SynchronousTestCase):
         octets = encode_variable(value)
         self.assertEqual(Cursor("TEST", octets, 0, len(octets)).variable(), value)
         self.assertEqual(len(octets), 1 + (value >= 0x80) + (value >= 0x4000) + (value >= 0x200000))
+
+
+class SliceTests(SynchronousTestCase):
+    """Reads in slices: the packets of a whole read, some at a time."""
+
+    @settings(max_examples=rounds(125, 5000), deadline=None)
+    @given(CONNECTIONS, st.integers(1, 40), st.data())
+    def test_same_packets(self, made: Connection, times: int, data: st.DataObject) -> None:
+        """Slices change no packet and no refusal, however the octets are cut into reads."""
+        (version, sender), first, later = made
+        packets = [first, *later * times]
+        octets = bytearray(b"".join(encode(each, version, sender) for each in packets))
+        if data.draw(st.booleans()):
+            octets[data.draw(st.integers(0, len(octets) - 1))] = data.draw(st.integers(0, 255))
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(octets)), max_size=8)))
+        decoder = Decoder(sender, version if sender == "server" else None)
+        events: list[Packet | PacketRefused] = []
+        for begin, end in zip([0, *cuts], [*cuts, len(octets)], strict=True):
+            read_octets, position = bytes(octets[begin:end]), 0
+            while position < len(read_octets):
+                found, following = decoder.feed_slice(read_octets, position)
+                self.assertLess(position, following)
+                self.assertLessEqual(len(found), SLICE_PACKETS)
+                events += found
+                position = following
+        expected = read(bytes(octets), sender, version)
+        self.assertEqual([repr(each) for each in events], [repr(each) for each in expected])
+
+    def test_most_of_a_slice(self) -> None:
+        """A slice has as many packets as it may, and one that began in an earlier read is one of them."""
+        decoder, pings = Decoder("client"), b"\xc0\x00" * 100
+        decoder.feed(opening("client", 5) + b"\xc0")
+        events, begin = decoder.feed_slice(b"\x00" + pings, 0)
+        self.assertEqual((len(events), begin), (SLICE_PACKETS, 2 * SLICE_PACKETS - 1))
+        self.assertEqual(decoder.feed_slice(b"\x00", 0)[1], 1)
+        self.assertEqual(decoder.feed_slice(pings, 0), ([], len(pings)))
 
 
 class AnyOctetsTests(SynchronousTestCase):
