@@ -539,6 +539,7 @@ class Assembly:
             upstream=str(settings.upstream),
             endpoint=self._client_endpoint(settings, observer),
             clock=self._reactor,
+            turns=self._turns,
             wall=utc_now,
             random=os.urandom,
             jitter=secrets.SystemRandom().random,

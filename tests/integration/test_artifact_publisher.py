@@ -20,6 +20,7 @@ from svc.notary.envelope import Envelope
 from svc.notary.ids import receipt_id, statement_id
 from svc.notary.statement import Statement
 from svc.process.clock import utc_now
+from svc.process.turns import Turns
 from svc.proxy.mqtt.artifact_settings import ArtifactSettings
 from svc.proxy.mqtt.artifacts import ArtifactPublisher
 from svc.strictjson import loads_object
@@ -89,6 +90,7 @@ class ArtifactPublisherTests(TestCase):
             upstream=str(address),
             endpoint=PlainClientEndpoint(reactor, address, timeout=5.0),
             clock=reactor,
+            turns=Turns(reactor),
             wall=utc_now,
             random=os.urandom,
             jitter=random.random,

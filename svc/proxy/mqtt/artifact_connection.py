@@ -16,6 +16,7 @@ from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
+from svc.process.turns import Turns
 from svc.proxy.mqtt.artifact_session import (
     KEEP_ALIVE,
     ArtifactEvent,
@@ -42,8 +43,15 @@ class ArtifactConnection(Protocol):
         ended: fires once the connection is closed: with the reason, or None for a broker of MQTT 3.1.1 alone.
     """
 
-    def __init__(self, session: ArtifactSession, clock: Any, got: Callable[[Iterable[ArtifactEvent]], None]) -> None:
+    def __init__(
+        self, session: ArtifactSession, clock: Any, turns: Turns, got: Callable[[Iterable[ArtifactEvent]], None]
+    ) -> None:
         self.session = session
+        self._turns = turns
+        #: Octets that wait for a turn, and how the connection ended behind them.
+        self._undecoded = b""
+        self._paused = False
+        self._loss: Failure | None = None
         self.ended: Deferred[ArtifactsUnpublished | None] = Deferred()
         self._clock = clock
         self._got = got
@@ -62,10 +70,11 @@ class ArtifactConnection(Protocol):
         endpoint: IStreamClientEndpoint,
         session: ArtifactSession,
         clock: Any,
+        turns: Turns,
         got: Callable[[Iterable[ArtifactEvent]], None],
     ) -> ArtifactConnection:
         """Open a connection; raises what the endpoint fails with."""
-        factory = Factory.forProtocol(lambda: cls(session, clock, got))
+        factory = Factory.forProtocol(lambda: cls(session, clock, turns, got))
         factory.noisy = False
         return cast(ArtifactConnection, await endpoint.connect(factory))
 
@@ -77,18 +86,67 @@ class ArtifactConnection(Protocol):
     def dataReceived(self, data: bytes) -> None:
         """Read packets."""
         self._last_received = self._clock.seconds()
-        events = self.session.feed(data)
-        for event in events:
-            if isinstance(event, PublishingBegan):
-                self._began(event)
-            elif isinstance(event, OlderServer | SessionFailed):
-                self._lose(event)
-        self._got(events)
+        if self._undecoded:
+            self._undecoded += data
+        else:
+            self._deliver(data)
+
+    def _deliver(self, data: bytes) -> None:
+        """Report the events of octets, and keep what takes longer than a turn for a later one."""
+        begin, deadline = 0, None
+        while True:
+            events, begin = self.session.feed_slice(data, begin)
+            for event in events:
+                if isinstance(event, PublishingBegan):
+                    self._began(event)
+                elif isinstance(event, OlderServer | SessionFailed):
+                    self._lose(event)
+            self._got(events)
+            if begin == len(data):
+                break
+            if deadline is None:
+                deadline = self._turns.deadline()
+            elif self._turns.over(deadline):
+                self._undecoded = data[begin:]
+                if not self._lost:
+                    self._paused = True
+                    cast(Any, self.transport).pauseProducing()
+                self._turns.wait(self)
+                break
         self.flush()
 
+    def read_on(self) -> None:
+        """See :class:`svc.process.turns.UnfinishedRead`."""
+        data, self._undecoded = self._undecoded, b""
+        self._deliver(data)
+        if self._undecoded:
+            return
+        if self._loss is not None:
+            self._report_end(self._loss)
+        else:
+            self._resume()
+
+    def _resume(self) -> None:
+        if self._paused and not self._lost:
+            self._paused = False
+            cast(Any, self.transport).resumeProducing()
+
+    def abort_defective(self) -> None:
+        """See :class:`svc.process.turns.UnfinishedRead`."""
+        if self._loss is not None:
+            self._report_end(self._loss)
+        else:
+            cast(ITCPTransport, self.transport).abortConnection()
+
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Report the end."""
+        """Report the end, behind what was read before."""
         self._lost = True
+        if self._undecoded:
+            self._loss = reason
+        else:
+            self._report_end(reason)
+
+    def _report_end(self, reason: Failure) -> None:
         self._stop_timers()
         last = self._last
         if last is None:
@@ -136,6 +194,8 @@ class ArtifactConnection(Protocol):
         self.flush()
         transport = cast(ITCPTransport, self.transport)
         self._timer = self._clock.callLater(CLOSE_SECONDS, self._abort)
+        # A transport that is not read does not see the end of the other side.
+        self._resume()
         transport.loseConnection()
 
     def _abort(self) -> None:

@@ -253,14 +253,19 @@ class ArtifactSession:
         self._outgoing.clear()
         return data
 
-    def feed(self, data: bytes) -> list[ArtifactEvent]:
-        """Return the events of received octets; after the last event of a connection none follows."""
+    def feed_slice(self, data: bytes, begin: int) -> tuple[list[ArtifactEvent], int]:
+        """
+        Return the events of a slice of received octets, and where the next one begins.
+
+        After the last event of a connection none follows.
+        """
         if self.closed:
-            return []
+            return [], len(data)
         if len(self._first) < len(OLDER_REFUSAL):
-            self._first += data[: len(OLDER_REFUSAL) - len(self._first)]
+            self._first += data[begin : begin + len(OLDER_REFUSAL) - len(self._first)]
         events: list[ArtifactEvent] = []
-        for packet in self._decoder.feed(data):
+        packets, begin = self._decoder.feed_slice(data, begin)
+        for packet in packets:
             try:
                 event = self._undecodable(packet.error) if isinstance(packet, PacketRefused) else self._got(packet)
             except _Violation as violation:
@@ -268,8 +273,8 @@ class ArtifactSession:
             if event is not None:
                 events.append(event)
             if isinstance(event, OlderServer | SessionFailed):
-                break
-        return events
+                return events, len(data)
+        return events, begin
 
     def publish(self, message: ArtifactMessage) -> ArtifactRefused | None:
         """Send a message with QoS 1, where there is :attr:`room`; returns why the server would not take it."""

@@ -31,6 +31,7 @@ from svc.notary.artifact import stored_artifact
 from svc.notary.artifact_topics import ArtifactPrefix
 from svc.notary.statement import Statement
 from svc.process.lifecycle import when_finished
+from svc.process.turns import Turns
 from svc.proxy.mqtt.artifact_connection import CLOSE_SECONDS, ArtifactConnection
 from svc.proxy.mqtt.artifact_session import (
     ArtifactAccepted,
@@ -125,6 +126,7 @@ class ArtifactPublisher:
         upstream: str,
         endpoint: IStreamClientEndpoint,
         clock: Any,
+        turns: Turns,
         wall: Callable[[], datetime],
         random: Callable[[int], bytes],
         jitter: Callable[[], float],
@@ -138,6 +140,7 @@ class ArtifactPublisher:
         self._upstream = upstream
         self._endpoint = endpoint
         self._clock = clock
+        self._turns = turns
         self._wall = wall
         self._random = random
         self._observer = observer
@@ -246,7 +249,7 @@ class ArtifactPublisher:
         """Keep one session; returns why it ended, None where the broker does not support the version."""
         session = self._session(version)
         try:
-            connection = await ArtifactConnection.connect(self._endpoint, session, self._clock, self._got)
+            connection = await ArtifactConnection.connect(self._endpoint, session, self._clock, self._turns, self._got)
         except TransportError as error:
             raise ArtifactsUnpublished("artifacts_broker_unreachable", broker=self._upstream, what=error) from error
         self._connection = connection

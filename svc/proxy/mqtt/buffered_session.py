@@ -153,8 +153,9 @@ class BufferedMqttSession:
         self._connect = Connect("")
         self._version = Version.V311
         self._v5 = self._held = self._reading = False
-        #: Packets that were read and wait.
+        #: Packets that were read and wait, and the octets behind them.
         self._packets: deque[Packet | PacketRefused] = deque()
+        self._undecoded = b""
         self._assigned = ""
         self._forwarder: ClientForwarder | None = None
         self._aliases = AssignedAliases()
@@ -184,25 +185,49 @@ class BufferedMqttSession:
     def client_received(self, data: bytes) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
         if self._stage is not Stage.ENDED:
-            self._packets.extend(self._decoder.feed(data))
+            self._undecoded += data
             self.read_on()
 
     def read_on(self) -> None:
-        """Go on with packets that wait, as far as they need not any more."""
+        """Go on with packets that wait, as far as they need not any more, until the turn is over."""
         if self._reading:
             return
         self._reading = True
+        data, begin = self._undecoded, 0
         try:
-            while self._packets and self._stage is not Stage.ENDED and not self._waits(self._packets[0]):
-                packet = self._packets.popleft()
-                if isinstance(packet, PacketRefused):
-                    raise packet.error
-                self._client_sent(packet)
+            begin = self._read_packets(data)
         except MqttError as error:
             self._violated(error)
         finally:
             self._reading = False
+            self._undecoded = b"" if self._stage is Stage.ENDED else data[begin:]
         self.pace()
+
+    def _read_packets(self, data: bytes) -> int:
+        """Read the packets that wait, and those of octets; returns where those begin that are not decoded."""
+        packets, turns, begin = self._packets, self._ends.turns, 0
+        # The time is not looked at before the second packet.
+        steps, deadline = 0, 0.0
+        while self._stage is not Stage.ENDED:
+            if not packets:
+                if begin == len(data):
+                    break
+                events, begin = self._decoder.feed_slice(data, begin)
+                packets.extend(events)
+                continue
+            if self._waits(packets[0]):
+                break
+            if steps == 1:
+                deadline = turns.deadline()
+            elif steps and turns.over(deadline):
+                self._ends.client_waits()
+                break
+            steps += 1
+            packet = packets.popleft()
+            if isinstance(packet, PacketRefused):
+                raise packet.error
+            self._client_sent(packet)
+        return begin
 
     def _waits(self, packet: Packet | PacketRefused) -> bool:
         """Whether a packet of the client waits: for the forwarder, or a message for records."""
@@ -524,6 +549,7 @@ class BufferedMqttSession:
     def _finish(self, cause: Cause, error: SvcError | None = None) -> None:
         self._stage = Stage.ENDED
         self._packets.clear()
+        self._undecoded = b""
         if self._records is not None:
             self._records.end(OUTCOMES.get(cause, ExchangeOutcome.SERVER_ABORTED))
         self._ends.close(cause, error)

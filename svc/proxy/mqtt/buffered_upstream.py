@@ -64,7 +64,10 @@ class BufferedUpstream:
         self._evidence: PeerEvidence | None = None
         #: Whether the peer may still refuse the SVID of this side, after the handshake (RFC 8446, section 4.4.2.4).
         self._may_refuse = False
-        self._opened = self._over = self._lost = False
+        self._opened = self._over = self._lost = self._paused = False
+        #: Octets that wait for a turn, and with which error the connection ended behind them.
+        self._undecoded = b""
+        self._loss: ProxyError | None = None
         self._timer: IDelayedCall | None = None
         self._changes = context.reauthorization.changes
         self._attempt: Deferred[IProtocol] | None = context.endpoint.connect(_Factory(self))
@@ -81,11 +84,13 @@ class BufferedUpstream:
         """Send a packet."""
         octets = encode(packet, self._version, "client")
         self._context.metrics.bytes_sent.inc(len(octets))
-        self.transport.write(octets)
+        if not self._lost:
+            self.transport.write(octets)
 
     def pause(self, *, paused: bool) -> None:
         """Do not read the broker, or read it again."""
-        if not self._over and self.transport is not None:
+        self._paused = paused
+        if not (self._over or self._lost or self._undecoded) and self.transport is not None:
             (self.transport.pauseProducing if paused else self.transport.resumeProducing)()
 
     def close(self, last: Disconnect | None) -> None:
@@ -98,7 +103,7 @@ class BufferedUpstream:
             attempt, self._attempt = self._attempt, None
             if attempt is not None:
                 attempt.cancel()
-        elif last is None or not opened:
+        elif last is None or not opened or self._lost:
             self._abort()
         else:
             self.send(last)
@@ -147,24 +152,59 @@ class BufferedUpstream:
     def dataReceived(self, data: bytes) -> None:
         """Octets of the broker; the first show that the peer has accepted the SVID of this side."""
         self._accepted()
+        if self._undecoded:
+            self._undecoded += data
+        else:
+            self._deliver(data)
+
+    def _deliver(self, data: bytes) -> None:
+        """Report the packets of octets, and keep what takes longer than a turn for a later one."""
+        turns, begin = self._context.turns, 0
+        deadline: float | None = None
         if self._context.reauthorization.running:
             self._context.reauthorization.decide(self)
-        for packet in self._decoder.feed(data):
-            if self._over:
+        while True:
+            packets, begin = self._decoder.feed_slice(data, begin)
+            for packet in packets:
+                if self._over:
+                    return
+                self._received(packet)
+            if self._over or begin == len(data):
                 return
-            if isinstance(packet, PacketRefused):
-                self._fail(UpstreamMalformed(upstream=self._context.upstream, what=str(packet.error)))
-                return
-            if isinstance(packet, Connack):
-                self._opened = True
-                self._cancel_timer()
-            self._owner.upstream_sent(packet)
+            if deadline is None:
+                deadline = turns.deadline()
+            elif turns.over(deadline):
+                break
+        self._undecoded = data[begin:]
+        if not self._lost:
+            self.transport.pauseProducing()
+        turns.wait(self)
+
+    def _received(self, packet: Packet | PacketRefused) -> None:
+        if isinstance(packet, PacketRefused):
+            self._fail(UpstreamMalformed(upstream=self._context.upstream, what=str(packet.error)))
+            return
+        if isinstance(packet, Connack):
+            self._opened = True
+            self._cancel_timer()
+        self._owner.upstream_sent(packet)
+
+    def read_on(self) -> None:
+        """See :class:`svc.process.turns.UnfinishedRead`."""
+        data, self._undecoded = self._undecoded, b""
+        self._deliver(data)
+        if self._over or self._undecoded:
+            return
+        if self._lost:
+            self._end()
+            self._owner.upstream_ended(self._loss)
+        elif not self._paused:
+            self.transport.resumeProducing()
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
-        """The connection is closed."""
+        """The connection is closed; what was read before is handled first."""
         self._lost = True
         self._cancel_timer()
-        self._context.reauthorization.discard(self)
         error = None
         if isinstance(reason.value, OwnSvidRefused):
             error = self._context.explained(reason.value)
@@ -172,6 +212,8 @@ class BufferedUpstream:
             self._accepted()
         if self._over:
             self._owner.upstream_closed()
+        elif self._undecoded:
+            self._loss = error
         else:
             self._end()
             self._owner.upstream_ended(error)
@@ -206,7 +248,7 @@ class BufferedUpstream:
         return False
 
     def abort_defective(self) -> None:
-        """See :class:`svc.proxy.context.AuthorizedConnection`."""
+        """See :class:`svc.proxy.context.AuthorizedConnection` and :class:`svc.process.turns.UnfinishedRead`."""
         self._fail(None)
 
     # -- The end -----------------------------------------------------------------------------------------------------
@@ -238,6 +280,10 @@ class BufferedUpstream:
     def _end(self) -> None:
         self._over = True
         self._cancel_timer()
+        self._context.reauthorization.discard(self)
+        if self._undecoded:
+            self._undecoded = b""
+            self._context.turns.discard(self)
 
     def _cancel_timer(self) -> None:
         timer, self._timer = self._timer, None

@@ -25,6 +25,7 @@ from svc.notary.level import Level, effective_level
 from svc.policy.engine import ConnectionPolicy, Denied, Permit
 from svc.policy.rules import MqttAction, RequestFacts
 from svc.policyfiles.settings import Policies
+from svc.process.turns import Turns
 from svc.proxy.context import level_bounds
 from svc.proxy.errors import IdentityGone, ProxyError
 from svc.proxy.http.reporter import PolicyDecision
@@ -66,6 +67,7 @@ class _Pause(Flag):
     BROKER_FULL = auto()
     ANSWERS_UNREAD = auto()
     LEAVING = auto()
+    TURN = auto()
 
 
 _NOT_PAUSED: Final = _Pause(0)
@@ -108,6 +110,9 @@ class MqttConnection(RelayedClient):
         self._closing: float | None = None
         #: With which cause and reason it ends when nothing is being recorded; None unless it is to end.
         self._leaving: tuple[Cause, ReasonCode] | None = None
+        #: Whether octets of the client wait for a turn, and what came behind them.
+        self._awaits_turn = False
+        self._behind = b""
         self._session: MqttSession = context.session(self)
 
     @property
@@ -164,17 +169,38 @@ class MqttConnection(RelayedClient):
     def dataReceived(self, data: bytes) -> None:
         """Octets of the client; none are decided on by what is no longer in force."""
         self._octets += len(data)
+        if self._awaits_turn:
+            self._behind += data
+        else:
+            self._client_received(data)
+
+    def _client_received(self, data: bytes) -> None:
         if self._reauthorization.running:
             self._reauthorization.decide(self)
         self._session.client_received(data)
 
+    def read_on(self) -> None:
+        """See :class:`svc.process.turns.UnfinishedRead`."""
+        self._awaits_turn = False
+        data, self._behind = self._behind, b""
+        self._client_received(data)
+        if self._awaits_turn:
+            return
+        self._resume(_Pause.TURN)
+        if self.gone:
+            self._client_lost()
+
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
-        """The client's connection is closed."""
+        """The client's connection is closed; what it sent before is handled first."""
         self.gone = True
         self.context.evictions.closing.pop(self, None)
-        self._lost = self._closing is None
         if self._cause is None and isinstance(reason.value, KeyUpdateLimitReached):
             self._cause = "key_update_limit"
+        if not self._awaits_turn:
+            self._client_lost()
+
+    def _client_lost(self) -> None:
+        self._lost = self._closing is None
         self._session.client_lost()
         self._remove_when_both_gone()
 
@@ -199,7 +225,7 @@ class MqttConnection(RelayedClient):
     def _resume(self, reason: _Pause) -> None:
         if reason in self._paused:
             self._paused &= ~reason
-            if not self._paused and not self.gone:
+            if not self._paused and not self.gone and self._closing is None:
                 # It was not read: the time does not count against its keep alive.
                 self._sent_at = self.context.tick
                 self.transport.resumeProducing()
@@ -247,6 +273,22 @@ class MqttConnection(RelayedClient):
             self._resume(_Pause.ANSWERS_UNREAD)
 
     # -- svc.proxy.mqtt.interfaces.SessionEnds -----------------------------------------------------------------------
+
+    @property
+    def turns(self) -> Turns:
+        """See :class:`svc.proxy.mqtt.interfaces.SessionEnds`."""
+        return self.context.turns
+
+    def client_waits(self) -> None:
+        """Go on with the client in a later turn."""
+        self._awaits_turn = True
+        self._pause(_Pause.TURN)
+        self.context.turns.wait(self)
+
+    def upstream_waits(self) -> None:
+        """The same with the broker."""
+        if self.upstream is not None:
+            self.upstream.wait()
 
     def open_upstream(self) -> None:
         """Connect to the broker."""
@@ -337,6 +379,12 @@ class MqttConnection(RelayedClient):
                 self.transport.unregisterProducer()
             self.transport.resumeProducing()
             self.transport.loseConnection()
+        if self._awaits_turn:
+            # Nothing of what waits is taken any more.
+            self._awaits_turn = False
+            context.turns.discard(self)
+            if self.gone:
+                self._client_lost()
 
     def _count(self, count: Callable[[], None]) -> None:
         if not self._counted:
@@ -470,11 +518,11 @@ class MqttConnection(RelayedClient):
         self._leave("rotation", ReasonCode.ADMINISTRATIVE_ACTION)
 
     def _leave(self, cause: Cause, code: ReasonCode) -> None:
-        """End as soon as no response waits for its record."""
+        """End as soon as no response waits for its record, and no packet for a turn."""
         if self._leaving is None:
             self._leaving = (cause, code)
             self._pause(_Pause.LEAVING)
-        if not self._session.recording:
+        if not (self._session.recording or self._awaits_turn):
             self._session.end(*self._leaving)
 
     # -- The end -----------------------------------------------------------------------------------------------------

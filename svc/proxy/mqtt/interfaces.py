@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from svc.errors import SvcError
 from svc.notary.level import Level
 from svc.policy.rules import MqttAction
+from svc.process.turns import Turns
 from svc.proxy.errors import ProxyError
 from svc.telemetry.labels import Cause
 from svc.wire.mqtt import Connect, PacketLimits, ReasonCode
@@ -63,6 +64,16 @@ class TopicAuthorizer(Protocol):
 class SessionEnds(Protocol):
     """The two connections of a session, and where it reports."""
 
+    @property
+    def turns(self) -> Turns:
+        """How long what one read brought may be handled."""
+
+    def client_waits(self) -> None:
+        """Octets of the client wait for a later turn, in which ``client_received`` follows, if only with none."""
+
+    def upstream_waits(self) -> None:
+        """The same of the broker, and ``upstream_received``."""
+
     def open_upstream(self) -> None:
         """Connect to the broker; ``upstream_opened`` or ``upstream_lost`` follows."""
 
@@ -105,7 +116,7 @@ class MqttSession(Protocol):
         """Whether responses wait for records."""
 
     def client_received(self, data: bytes) -> None:
-        """Octets of the client."""
+        """Octets of the client, behind those that wait."""
 
     def client_lost(self) -> None:
         """The client's connection is closed."""
@@ -114,7 +125,7 @@ class MqttSession(Protocol):
         """The broker is connected to."""
 
     def upstream_received(self, data: bytes) -> None:
-        """Octets of the broker."""
+        """Octets of the broker, behind those that wait."""
 
     def upstream_lost(self, error: ProxyError | None) -> None:
         """The connection to the broker is closed, or could not be made."""

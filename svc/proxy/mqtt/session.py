@@ -261,8 +261,9 @@ class PassThroughSession:
         return position
 
     def _read_client(self, data: bytes, position: int, without: bytes) -> None:
-        framer, out = self._from_client, self._to_upstream
+        framer, out, turns = self._from_client, self._to_upstream, self._ends.turns
         start, end = 0, len(data)
+        deadline: float | None = None
         try:
             while position < end and self._stage is not _ENDED:
                 found = framer.find(data, position)
@@ -281,6 +282,13 @@ class PassThroughSession:
                 position = found[1]
                 if self._stage is _OPEN and not self._recording:
                     position = self._skip_client(data, position, without)
+                if position == end:
+                    break
+                if deadline is None:
+                    deadline = turns.deadline()
+                elif turns.over(deadline):
+                    self._ends.client_waits()
+                    break
         finally:
             # What came before a packet that is refused passes.
             if start < position:
@@ -540,8 +548,9 @@ class PassThroughSession:
         return position
 
     def _read_upstream(self, data: bytes, position: int, without: bytes) -> None:
-        framer, out = self._from_upstream, self._to_client
+        framer, out, turns = self._from_upstream, self._to_client, self._ends.turns
         start, end = 0, len(data)
+        deadline: float | None = None
         try:
             while position < end and self._stage is not _ENDED:
                 found = framer.find(data, position)
@@ -558,6 +567,13 @@ class PassThroughSession:
                 position = found[1]
                 if self._stage is _OPEN and not self._recording:
                     position = self._skip_upstream(data, position, without)
+                if position == end:
+                    break
+                if deadline is None:
+                    deadline = turns.deadline()
+                elif turns.over(deadline):
+                    self._ends.upstream_waits()
+                    break
         finally:
             if start < position:
                 out.append(data[start:position])

@@ -38,6 +38,10 @@ class MqttUpstream:
         self.octets = 0
         #: Whether the peer may still refuse the SVID of this side, after the handshake (RFC 8446, section 4.4.2.4).
         self._may_refuse = False
+        #: Whether octets wait for a turn, what came behind them, and how the connection ended behind that.
+        self._awaits_turn = self._held = self._finished = False
+        self._behind = b""
+        self._loss: Failure | None = None
 
     def makeConnection(self, transport: Any) -> None:
         """Take the transport."""
@@ -59,14 +63,49 @@ class MqttUpstream:
         self.octets += len(data)
         if self._may_refuse:
             self._accepted()
+        if self._awaits_turn:
+            self._behind += data
+        else:
+            self._client.upstream_received(data)
+
+    def wait(self) -> None:
+        """Read nothing until the octets that wait have had their turn."""
+        self._awaits_turn = True
+        if not self.gone:
+            self.transport.pauseProducing()
+        self._client.turns.wait(self)
+
+    def read_on(self) -> None:
+        """See :class:`svc.process.turns.UnfinishedRead`."""
+        self._awaits_turn = False
+        data, self._behind = self._behind, b""
         self._client.upstream_received(data)
+        if self._awaits_turn:
+            return
+        if self._loss is not None:
+            self._client.upstream_lost(self._loss)
+        elif not (self._held or self._finished or self.gone):
+            self.transport.resumeProducing()
+
+    def abort_defective(self) -> None:
+        """See :class:`svc.process.turns.UnfinishedRead`."""
+        self._client.abort_defective()
+
+    def _drop_waiting(self) -> None:
+        self._finished = True
+        if self._awaits_turn:
+            self._awaits_turn = False
+            self._client.turns.discard(self)
 
     def connectionLost(self, reason: Failure = Failure(ConnectionDone())) -> None:  # noqa: B008 (Twisted's signature)
-        """The connection is closed."""
+        """The connection is closed; what was read before is handled first."""
         self.gone = True
         if self._may_refuse and not isinstance(reason.value, OwnSvidRefused):
             self._accepted()
-        self._client.upstream_lost(reason)
+        if self._awaits_turn:
+            self._loss = reason
+        else:
+            self._client.upstream_lost(reason)
 
     def _accepted(self) -> None:
         self._may_refuse = False
@@ -74,6 +113,7 @@ class MqttUpstream:
 
     def finish(self) -> None:
         """Close behind what was sent."""
+        self._drop_waiting()
         if not self.gone and self.transport is not None:
             if self.joined:
                 self.transport.unregisterProducer()
@@ -82,6 +122,7 @@ class MqttUpstream:
 
     def drop(self) -> None:
         """Close at once."""
+        self._drop_waiting()
         if not self.gone and self.transport is not None:
             self.transport.abortConnection()
 
@@ -90,13 +131,15 @@ class MqttUpstream:
     def pauseProducing(self) -> None:
         """The client reads slower than the broker sends."""
         self._client.client_full(full=True)
+        self._held = True
         if not self.gone:
             self.transport.pauseProducing()
 
     def resumeProducing(self) -> None:
         """The client caught up."""
         self._client.client_full(full=False)
-        if not self.gone:
+        self._held = False
+        if not (self.gone or self._awaits_turn):
             self.transport.resumeProducing()
 
     def stopProducing(self) -> None:

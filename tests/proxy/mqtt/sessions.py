@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from prometheus_client import CollectorRegistry
+from twisted.internet.task import Clock
 
 from svc.errors import SvcError
 from svc.notary.exchange import ExchangeOutcome
@@ -14,6 +15,7 @@ from svc.notary.level import Level
 from svc.notary.publish import AckedBy
 from svc.policy.engine import Denied
 from svc.policy.rules import MqttAction
+from svc.process.turns import Turns
 from svc.proxy.errors import ProxyError
 from svc.proxy.mqtt.interfaces import MqttLimits
 from svc.proxy.mqtt.recorder import PublishExchange, PublishRecorder, RecordDone
@@ -202,6 +204,15 @@ class Pair:
         )
 
     # svc.proxy.mqtt.interfaces.SessionEnds
+
+    #: Time does not pass.
+    turns = Turns(Clock())
+
+    def client_waits(self) -> None:
+        """No turn ends."""
+        raise AssertionError
+
+    upstream_waits = client_waits
 
     def open_upstream(self) -> None:
         """Count it."""

@@ -48,6 +48,15 @@ MESSAGE = ArtifactMessage("receipt", "R", "$.svc/receipt/R", b"x")
 SUBSCRIBED = 65535
 
 
+def feed(session: ArtifactSession, data: bytes) -> list[ArtifactEvent]:
+    """Feed a read in slices."""
+    events, begin = session.feed_slice(data, 0)
+    while begin < len(data):
+        more, begin = session.feed_slice(data, begin)
+        events += more
+    return events
+
+
 class Server:
     """The other side of a session."""
 
@@ -60,7 +69,7 @@ class Server:
 
     def send(self, *packets: Packet) -> list[ArtifactEvent]:
         """Send packets in one read."""
-        return self.session.feed(b"".join(encode(each, self.version, "server") for each in packets))
+        return feed(self.session, b"".join(encode(each, self.version, "server") for each in packets))
 
     def sent(self) -> list[Any]:
         """What the session has sent since."""
@@ -130,9 +139,9 @@ class OpeningTests(SynchronousTestCase):
         for octets in (b"\x20\x02\x00\x01", encode(Connack(code=0x84), Version.V5, "server")):
             for cut in range(len(octets)):
                 session = Server().session
-                self.assertEqual([OlderServer()], [*session.feed(octets[:cut]), *session.feed(octets[cut:])])
+                self.assertEqual([OlderServer()], [*feed(session, octets[:cut]), *feed(session, octets[cut:])])
                 self.assertTrue(session.closed)
-        [event] = Server().session.feed(b"\x20\x02\x00\x05")
+        [event] = feed(Server().session, b"\x20\x02\x00\x05")
         assert isinstance(event, SessionFailed)
         self.assertEqual("artifacts_broker_invalid", event.error.reason)
 
@@ -243,7 +252,7 @@ class PropertyTests(SynchronousTestCase):
 
     def run_octets(self, version: Version, pieces: list[bytes]) -> tuple[list[ArtifactEvent], bytes, bool]:
         session = Server(version).session
-        events = [event for piece in pieces for event in session.feed(piece)]
+        events = [event for piece in pieces for event in feed(session, piece)]
         return events, session.data_to_send(), session.closed
 
     @given(st.data())
@@ -266,7 +275,7 @@ class PropertyTests(SynchronousTestCase):
         if opened:
             server.opened()
             server.session.publish(MESSAGE)
-        for event in server.session.feed(octets):
+        for event in feed(server.session, octets):
             if isinstance(event, SessionFailed):
                 self.assertNotIn("{", str(event.error))
 
@@ -278,7 +287,7 @@ class PropertyTests(SynchronousTestCase):
                     server = Server(version)
                     server.send(*opening(version)[:count])
                     state = server.session.state
-                    server.session.feed(bytes((kind << 4 | (2 if kind is PacketType.PUBREL else 0), 0)))
+                    feed(server.session, bytes((kind << 4 | (2 if kind is PacketType.PUBREL else 0), 0)))
                     pong = kind is PacketType.PINGRESP and count > 0
                     expected = state if pong else ArtifactSessionState.CLOSED
                     self.assertIs(expected, server.session.state, (version, kind, count))

@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.artifact import parse_receipt
 from svc.notary.receipt import sign_receipt
+from svc.process.turns import Turns
 from svc.proxy.mqtt.artifact_connection import CLOSE_SECONDS, MIN_SILENCE, OPENING_SECONDS
 from svc.proxy.mqtt.artifact_session import KEEP_ALIVE, MAX_IN_FLIGHT
 from svc.proxy.mqtt.artifact_settings import ArtifactSettings
@@ -39,6 +40,7 @@ class Publication:
             upstream="127.0.0.1:1883",
             endpoint=self.broker,
             clock=self.clock,
+            turns=Turns(self.clock),
             wall=self.wall,
             random=lambda count: bytes(range(count)),
             jitter=lambda: 1.0,

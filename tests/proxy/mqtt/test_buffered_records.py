@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -14,6 +15,7 @@ from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.notary.publish import AckedBy
 from svc.policy.rules import MqttAction
+from svc.process.turns import Turns
 from svc.proxy.errors import NotaryRate, NotaryUnavailable, RecordTooLarge
 from svc.proxy.mqtt.buffered_session import BufferedMqttSession
 from svc.proxy.mqtt.forwarding import Admission
@@ -101,6 +103,15 @@ class Client:
         self.send(Connect("c", version, properties=Properties(**accepted)))
         self.session.send(Connack())
         [self.connack] = self.take()
+
+    #: Time does not pass.
+    turns = Turns(Clock())
+
+    def client_waits(self) -> None:
+        """No turn ends."""
+        raise AssertionError
+
+    upstream_waits = client_waits
 
     def open_upstream(self) -> None:
         """The forwarder does that."""
