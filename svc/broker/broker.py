@@ -35,6 +35,7 @@ from svc.broker.journal import Journal, NoJournal, RecoveredState
 from svc.broker.logins import PasswordLogins
 from svc.broker.message import Message
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
+from svc.process.turns import Turns
 from svc.transport.client_certificates import client_certificate
 from svc.transport.evidence import peer_evidence
 from svc.wire.mqtt import QoS, ReasonCode, name_defect
@@ -134,6 +135,7 @@ class Broker(Service):
         self._connections: Reauthorization[BrokerConnection] = Reauthorization(
             reactor, self._reauthorize, self._reauthorized
         )
+        self._turns = Turns(reactor)
         #: The credentials and the time of the last reauthorization; None before the first.
         self._credentials: tuple[CredentialSource, datetime] | None = None
         #: Whether stored sessions are to be decided on by other rules, once all connections are.
@@ -177,7 +179,7 @@ class Broker(Service):
             self.hub,
             self._connection_limits,
             self._reactor.seconds,
-            self._call_soon,
+            self._turns,
             self._reporter,
             self._connections,
         )

@@ -31,6 +31,7 @@ from svc.broker.hub import Hub
 from svc.broker.logins import PasswordLogins, UserEvidence
 from svc.errors import SvcError
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
+from svc.process.turns import Turns
 from svc.transport.client_certificates import ClientCertificate
 from svc.transport.errors import KeyUpdateLimitReached
 from svc.transport.evidence import PeerEvidence
@@ -63,10 +64,9 @@ MAX_UNREAD_OCTETS: Final = 64 * 1024
 MAX_PENDING_RESPONSES: Final = 1000
 #: Octets of an incomplete packet that count as activity of the client: a large one may take long to arrive.
 PROGRESS_OCTETS: Final = 1000
-#: Packets of one read that are processed without checking the clock.
+#: Packets, and octets, of one read that are processed without checking the clock.
 INLINE_PACKETS: Final = 8
-#: Seconds for the packets of one client before those of others; the largest read with one receiver takes less.
-TURN_SECONDS: Final = 0.02
+INLINE_OCTETS: Final = 1024
 #: The first octet of a TLS record, which begins no MQTT connection.
 _TLS: Final = b"\x16"
 _HTTP: Final = re.compile(rb"(GET|HEAD|POST|PUT|DELETE|OPTIONS|PATCH|TRACE|CONNECT|PRI) ")
@@ -138,8 +138,7 @@ class BrokerContext:
     limits: ConnectionLimits
     #: The monotonic time.
     seconds: Callable[[], float]
-    #: Calls a function after other events were processed, never at once.
-    call_soon: Callable[[Callable[[], None]], object]
+    turns: Turns
     reporter: ConnectionReporter
     #: The open connections.
     connections: Reauthorization[BrokerConnection]
@@ -171,8 +170,12 @@ class BrokerConnection(TwistedProtocol):
     log = Logger()
 
     # Most connections never set these.
-    #: Packets that were read and wait to be processed.
+    #: Packets that were read and wait to be processed, and the octets behind them, from a position on.
     _pending: deque[Packet | PacketRefused] | None = None
+    _undecoded = b""
+    _begin = 0
+    #: Whether the transport is closed, while what was read before is processed.
+    _lost = False
     _paused = _NOT_PAUSED
     #: Whether the first pending packet waits for acknowledgements to be written.
     _awaiting_acks = False
@@ -224,19 +227,25 @@ class BrokerConnection(TwistedProtocol):
             if other is not None:
                 self._end(other, ReasonCode.MALFORMED_PACKET)
                 return
-        events = self._decoder.feed(data)
+        if self._pending is not None or (self._connect_received and self._client is None):
+            # Packets that follow CONNECT wait for CONNACK, which waits until the session is durable.
+            if not self.ended:
+                self._enqueue(data)
+            return
+        events, begin = self._decoder.feed_slice(data, 0)
         if (events or self._has_progressed(len(data))) and not self.ended:
             self._last_active = self._context.seconds()
-        if len(events) > INLINE_PACKETS and self._pending is None:
-            self._pending = deque(events)
+        if len(events) > INLINE_PACKETS or len(data) > INLINE_OCTETS:
+            self._pending, self._undecoded, self._begin = deque(events), data if begin < len(data) else b"", begin
             self._process_pending()
             return
         for event in events:
             if self.ended:
                 return
             if self._pending is not None or (self._connect_received and self._client is None):
-                # Packets that follow CONNECT wait for CONNACK, which waits until the session is durable.
-                self._enqueue(event)
+                if self._pending is None:
+                    self._pending = deque()
+                self._pending.append(event)
             else:
                 self._process(event)
         self._check_pending_responses()
@@ -262,20 +271,42 @@ class BrokerConnection(TwistedProtocol):
         return True
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """End the connection in the core."""
+        """End the connection in the core, once what was read before is processed."""
+        self._lost = True
+        if isinstance(reason.value, KeyUpdateLimitReached):
+            self._context.hub.statistics.refused[reason.value.reason] += 1
+        if self.ended or self._client is None or self._pending is None:
+            self._end_lost()
+        elif self._awaiting_acks:
+            # What its client did not get an acknowledgement for is sent again.
+            self._take_last()
+            self._end_lost()
+
+    def _take_last(self) -> None:
+        """Process a DISCONNECT behind all that is dropped; it is looked for as long as a turn lasts."""
+        pending, client, turns = self._pending, self._client, self._context.turns
+        if pending is None or client is None:
+            return
+        deadline = turns.deadline()
+        while self._undecoded and not turns.over(deadline):
+            self._decode_slice(pending)
+        if pending and not self._undecoded and isinstance(last := pending[-1], Disconnect):
+            with suppress(MqttError):
+                client.received(last)
+                self._with_will = last.code != 0
+
+    def _end_lost(self) -> None:
         self.ended = True
         if self._login is not None:
             self._login.cancel()
-        pending, self._pending = self._pending, None
-        if pending and self._client is not None and isinstance(last := pending[-1], Disconnect):
-            # It was received, but not processed yet.
-            with suppress(MqttError):
-                self._client.received(last)
-                self._with_will = last.code != 0
-        if isinstance(reason.value, KeyUpdateLimitReached):
-            self._context.hub.statistics.refused[reason.value.reason] += 1
+        self._drop_pending()
         self._context.connections.discard(self)
         self._detach()
+
+    def _drop_pending(self) -> None:
+        if self._pending is not None:
+            self._pending, self._undecoded, self._begin = None, b"", 0
+            self._context.turns.discard(self)
 
     def pauseProducing(self) -> None:
         """
@@ -305,12 +336,12 @@ class BrokerConnection(TwistedProtocol):
         if reason not in self._paused:
             return
         self._paused &= ~reason
-        if not self._paused and not self.ended:
+        if not self._paused and not (self.ended or self._lost):
             self._last_active = self._context.seconds()
             self._transport.resumeProducing()
 
     def _pause(self, reason: PauseReason) -> None:
-        if not self.ended:
+        if not (self.ended or self._lost):
             self._paused |= reason
             self._transport.pauseProducing()
 
@@ -336,10 +367,10 @@ class BrokerConnection(TwistedProtocol):
         except (BrokerError, MqttError) as error:
             self._end(error, error.mqtt_reason)
 
-    def _enqueue(self, event: Packet | PacketRefused) -> None:
+    def _enqueue(self, data: bytes) -> None:
         if self._pending is None:
             self._pending = deque()
-        self._pending.append(event)
+        self._undecoded, self._begin = self._undecoded[self._begin :] + data, 0
 
     def _await_acks(self, packet: Publish) -> None:
         """Pause a client that has as many unacknowledged messages as it may, until acknowledgements are written."""
@@ -353,28 +384,58 @@ class BrokerConnection(TwistedProtocol):
     def _on_acks_written(self) -> None:
         """Go on in a later turn, after the other callbacks of the same commit."""
         self._awaiting_acks = False
-        self._context.call_soon(self._process_pending)
+        if self._pending is not None:
+            self._context.turns.wait(self)
+
+    def read_on(self) -> None:
+        """See :class:`svc.process.turns.UnfinishedRead`."""
+        self._process_pending()
+
+    def abort_defective(self) -> None:
+        """See :class:`svc.process.turns.UnfinishedRead`."""
+        self.abort()
 
     def _process_pending(self) -> None:
-        """Process pending packets for at most one turn; nothing is read until all are processed."""
-        pending, seconds = self._pending, self._context.seconds
+        """Process pending packets until the turn is over; nothing is read until all are processed."""
+        pending, turns = self._pending, self._context.turns
         if pending is None:
             return
         self._decide_before_packets()
-        until = seconds() + TURN_SECONDS
-        while pending and not self.ended and seconds() < until:
+        # The time is not looked at before the second packet.
+        steps, deadline = 0, 0.0
+        while not self.ended:
             if self._awaiting_acks or (self._connect_received and self._client is None):
+                if self._lost:
+                    self._take_last()
+                    self._end_lost()
                 return
+            if not pending:
+                if not self._undecoded:
+                    break
+                self._decode_slice(pending)
+                continue
+            if steps == 1:
+                deadline = turns.deadline()
+            elif steps and turns.over(deadline):
+                self._last_active = self._context.seconds()
+                self._pause(PauseReason.TURN_OVER)
+                turns.wait(self)
+                return
+            steps += 1
             self._process_or_abort(pending.popleft())
-        if pending and not self.ended:
-            self._last_active = seconds()
-            self._pause(PauseReason.TURN_OVER)
-            self._context.call_soon(self._process_pending)
+        self._pending, self._undecoded, self._begin = None, b"", 0
+        if self._lost:
+            self._end_lost()
             return
-        self._pending = None
         self._resume(PauseReason.TURN_OVER)
         self._resume(PauseReason.RECEIVE_MAXIMUM)
         self._check_pending_responses()
+
+    def _decode_slice(self, pending: deque[Packet | PacketRefused]) -> None:
+        events, self._begin = self._decoder.feed_slice(self._undecoded, self._begin)
+        if self._begin == len(self._undecoded):
+            self._undecoded, self._begin = b"", 0
+        pending.extend(events)
 
     def _process_or_abort(self, event: Packet | PacketRefused) -> None:
         try:
@@ -441,6 +502,7 @@ class BrokerConnection(TwistedProtocol):
         self._context.hub.statistics.refused[error.reason] += 1
         if self._client is not None:
             self._context.reporter.broken(self._principal, self._client_id, error)
+            self._drop_pending()
             self.close(reason)
             return
         self._context.reporter.refused(self._principal, error)
@@ -469,7 +531,7 @@ class BrokerConnection(TwistedProtocol):
 
     def write(self, octets: bytes) -> None:
         """Write an encoded packet."""
-        if self.ended:
+        if self.ended or self._lost:
             return
         self.transport.write(octets)  # type: ignore[union-attr]
         if self.congested:
@@ -481,6 +543,8 @@ class BrokerConnection(TwistedProtocol):
         """Send the reason, where the protocol version can, and close."""
         if self.ended:
             return
+        if self._lost:
+            self._take_last()
         if self._client is not None and self._version is Version.V5:
             self.send(Disconnect(reason))
         elif self._client is None and self._connect_received and self._version is Version.V5:
@@ -489,6 +553,10 @@ class BrokerConnection(TwistedProtocol):
 
     def _start_closing(self) -> None:
         self.ended = True
+        self._drop_pending()
+        if self._lost:
+            self._end_lost()
+            return
         self._detach()
         # TLS sends close_notify only without a producer, and receives that of the client only while it reads.
         self._transport.unregisterProducer()
@@ -505,7 +573,10 @@ class BrokerConnection(TwistedProtocol):
     def abort(self) -> None:
         """Abort the connection without sending a reason."""
         self.ended = True
-        self._transport.abortConnection()
+        if self._lost:
+            self._end_lost()
+        else:
+            self._transport.abortConnection()
 
     # Authorization.
 
@@ -561,5 +632,6 @@ class BrokerConnection(TwistedProtocol):
         keep_alive = self._client.keep_alive
         # A PINGREQ is not seen while the broker does not read a client because of itself or its disk. A client that
         # does not read its responses is closed all the same: nothing else would end its connection.
-        if keep_alive and idle >= keep_alive * 1.5 and not self._paused & ~PauseReason.RESPONSES_UNREAD:
+        read = not (self._paused & ~PauseReason.RESPONSES_UNREAD or self._lost)
+        if keep_alive and idle >= keep_alive * 1.5 and read:
             self._end(ConnectionEnded("mqtt_keep_alive", seconds=keep_alive), ReasonCode.KEEP_ALIVE_TIMEOUT)

@@ -30,6 +30,7 @@ from svc.wire.mqtt import (
     Will,
     encode,
 )
+from svc.wire.mqtt.stream import SLICE_PACKETS
 from tests.broker.rig import Rig
 from tests.broker.test_connection import Wire
 
@@ -181,14 +182,66 @@ class TurnTests(SynchronousTestCase):
         """A read is taken in parts, in its order, and nothing is read meanwhile."""
         self.wire.sends(*self.MANY, Pingreq())
         first = self.topics()
-        self.assertEqual(len(first), 10)
+        self.assertEqual(len(first), 3)
         self.assertEqual(self.wire.transport.producerState, "paused")
         self.assertIn(Pingresp(), self.other.sends(Pingreq()))
         self.wire.octets(encode(Publish("last", b"x", 0), Version.V5, "client"))
-        self.assertEqual(self.turns(), 5)
+        self.assertEqual(self.turns(), 16)
         self.assertEqual(first + self.topics(), [*(each.topic for each in self.MANY), "last"])
         self.assertEqual(self.wire.receives(), [Pingresp()])
         self.assertEqual(self.wire.transport.producerState, "producing")
+
+    def test_floods_share_turns(self) -> None:
+        """Many clients that send much at once delay others no more than one does."""
+        wires = [Wire(self.broker) for _ in range(10)]
+        for number, each in enumerate(wires):
+            each.sends(Connect(f"c{number}"))
+            each.sends(*self.MANY)
+        while self.clock.call_soon:
+            began = self.clock.seconds()
+            self.clock.call_soon.popleft()()
+            self.assertLess(self.clock.seconds() - began, 0.0075)
+        self.assertEqual(len(self.topics()), len(wires) * len(self.MANY))
+
+    def test_many_small_packets(self) -> None:
+        """No more is decoded than a turn takes, but for the rest of a slice."""
+        self.wire.protocol._context.turns._seconds = 0.0
+        answered = len(self.wire.octets(b"\xc0\x00" * 1000))
+        pending = self.wire.protocol._pending
+        assert pending is not None
+        self.assertEqual((answered, len(pending)), (2, SLICE_PACKETS - 2))
+        self.assertEqual(self.turns(), 499)
+        self.assertEqual(len(self.wire.receives()), 998)
+
+    def test_messages_before_the_end(self) -> None:
+        """What a client sent before its connection was lost is delivered, and then its will."""
+        self.wire.sends(*self.MANY)
+        self.wire.protocol.connectionLost()
+        self.assertEqual(self.hub.statistics.connected, 2)
+        self.turns()
+        self.assertEqual(self.topics(), [*(each.topic for each in self.MANY), "will"])
+        self.assertEqual((self.hub.statistics.connected, self.broker.open_connections), (1, 1))
+
+    def test_taken_over_before_its_turn(self) -> None:
+        """A DISCONNECT that waits counts when another connection takes over the session of a lost one."""
+        for end in ([], [Disconnect()]):
+            wire = Wire(self.broker)
+            wire.sends(Connect("taken", will=Will("will", b"gone")), *self.MANY, *end)
+            wire.protocol.connectionLost()
+            again = Wire(self.broker)
+            again.sends(Connect("taken"))
+            self.turns()
+            self.assertEqual("will" in self.topics(), not end)
+            self.assertTrue(wire.protocol.ended)
+            again.sends(Disconnect())
+
+    def test_violation_behind_much(self) -> None:
+        """A packet that is none ends the connection behind what came before it."""
+        octets = b"".join(encode(each, Version.V5, "client") for each in self.MANY)
+        self.wire.octets(octets + b"\xff\x00" + octets)
+        self.turns()
+        self.assertEqual(self.topics(), [*(each.topic for each in self.MANY), "will"])
+        self.assertEqual(self.wire.receives(), [Disconnect(ReasonCode.MALFORMED_PACKET)])
 
     def test_keep_alive(self) -> None:
         """A client is not to blame for the time that the broker takes for what it sent."""
