@@ -232,7 +232,10 @@ class BrokerConnection(TwistedProtocol):
             if not self.ended:
                 self._enqueue(data)
             return
-        events, begin = self._decoder.feed_slice(data, 0)
+        if len(data) > INLINE_OCTETS:
+            events, begin = self._decoder.feed_slice(data, 0)
+        else:
+            events, begin = self._decoder.feed(data), len(data)
         if (events or self._has_progressed(len(data))) and not self.ended:
             self._last_active = self._context.seconds()
         if len(events) > INLINE_PACKETS or len(data) > INLINE_OCTETS:
@@ -397,7 +400,7 @@ class BrokerConnection(TwistedProtocol):
 
     def _process_pending(self) -> None:
         """Process pending packets until the turn is over; nothing is read until all are processed."""
-        pending, turns = self._pending, self._context.turns
+        pending, seconds = self._pending, self._context.seconds
         if pending is None:
             return
         self._decide_before_packets()
@@ -415,11 +418,11 @@ class BrokerConnection(TwistedProtocol):
                 self._decode_slice(pending)
                 continue
             if steps == 1:
-                deadline = turns.deadline()
-            elif steps and turns.over(deadline):
-                self._last_active = self._context.seconds()
+                deadline = self._context.turns.deadline()
+            elif steps and seconds() >= deadline:
+                self._last_active = seconds()
                 self._pause(PauseReason.TURN_OVER)
-                turns.wait(self)
+                self._context.turns.wait(self)
                 return
             steps += 1
             self._process_or_abort(pending.popleft())

@@ -68,6 +68,8 @@ from svc.wire.mqtt import (
 )
 
 _V5: Final = Version.V5
+#: Octets of a read that are decoded at once.
+SLICE_OCTETS: Final = 1024
 #: Topics of deliveries with a decision that is remembered.
 MAX_DELIVERED: Final = 1024
 #: Why a client is closed, by the reason that it gets; others are those of MQTT itself.
@@ -153,9 +155,9 @@ class BufferedMqttSession:
         self._connect = Connect("")
         self._version = Version.V311
         self._v5 = self._held = self._reading = False
-        #: Packets that were read and wait, and the octets behind them.
+        #: Packets that were read and wait, and the octets behind them, from a position on.
         self._packets: deque[Packet | PacketRefused] = deque()
-        self._undecoded = b""
+        self._undecoded, self._position = b"", 0
         self._assigned = ""
         self._forwarder: ClientForwarder | None = None
         self._aliases = AssignedAliases()
@@ -184,50 +186,49 @@ class BufferedMqttSession:
 
     def client_received(self, data: bytes) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""
-        if self._stage is not Stage.ENDED:
-            self._undecoded += data
-            self.read_on()
+        if self._stage is Stage.ENDED:
+            return
+        if self._undecoded or len(data) > SLICE_OCTETS:
+            self._undecoded, self._position = self._undecoded[self._position :] + data, 0
+        else:
+            self._packets.extend(self._decoder.feed(data))
+        self.read_on()
 
     def read_on(self) -> None:
         """Go on with packets that wait, as far as they need not any more, until the turn is over."""
         if self._reading:
             return
         self._reading = True
-        data, begin = self._undecoded, 0
+        packets, steps, deadline = self._packets, 0, 0.0
         try:
-            begin = self._read_packets(data)
+            while packets or self._undecoded:
+                if not packets:
+                    self._decode_slice()
+                    continue
+                if self._waits(packets[0]):
+                    break
+                # The time is not looked at before the second packet.
+                if steps == 1:
+                    deadline = self._ends.turns.deadline()
+                elif steps and self._ends.turns.over(deadline):
+                    self._ends.client_waits()
+                    break
+                steps += 1
+                packet = packets.popleft()
+                if isinstance(packet, PacketRefused):
+                    raise packet.error
+                self._client_sent(packet)
         except MqttError as error:
             self._violated(error)
         finally:
             self._reading = False
-            self._undecoded = b"" if self._stage is Stage.ENDED else data[begin:]
         self.pace()
 
-    def _read_packets(self, data: bytes) -> int:
-        """Read the packets that wait, and those of octets; returns where those begin that are not decoded."""
-        packets, turns, begin = self._packets, self._ends.turns, 0
-        # The time is not looked at before the second packet.
-        steps, deadline = 0, 0.0
-        while self._stage is not Stage.ENDED:
-            if not packets:
-                if begin == len(data):
-                    break
-                events, begin = self._decoder.feed_slice(data, begin)
-                packets.extend(events)
-                continue
-            if self._waits(packets[0]):
-                break
-            if steps == 1:
-                deadline = turns.deadline()
-            elif steps and turns.over(deadline):
-                self._ends.client_waits()
-                break
-            steps += 1
-            packet = packets.popleft()
-            if isinstance(packet, PacketRefused):
-                raise packet.error
-            self._client_sent(packet)
-        return begin
+    def _decode_slice(self) -> None:
+        events, self._position = self._decoder.feed_slice(self._undecoded, self._position)
+        if self._position == len(self._undecoded):
+            self._undecoded, self._position = b"", 0
+        self._packets.extend(events)
 
     def _waits(self, packet: Packet | PacketRefused) -> bool:
         """Whether a packet of the client waits: for the forwarder, or a message for records."""
@@ -549,7 +550,7 @@ class BufferedMqttSession:
     def _finish(self, cause: Cause, error: SvcError | None = None) -> None:
         self._stage = Stage.ENDED
         self._packets.clear()
-        self._undecoded = b""
+        self._undecoded, self._position = b"", 0
         if self._records is not None:
             self._records.end(OUTCOMES.get(cause, ExchangeOutcome.SERVER_ABORTED))
         self._ends.close(cause, error)

@@ -159,35 +159,31 @@ class BufferedUpstream:
 
     def _deliver(self, data: bytes) -> None:
         """Report the packets of octets, and keep what takes longer than a turn for a later one."""
-        turns, begin = self._context.turns, 0
-        deadline: float | None = None
         if self._context.reauthorization.running:
             self._context.reauthorization.decide(self)
+        begin, deadline = 0, None
         while True:
             packets, begin = self._decoder.feed_slice(data, begin)
             for packet in packets:
                 if self._over:
                     return
-                self._received(packet)
-            if self._over or begin == len(data):
+                if isinstance(packet, PacketRefused):
+                    self._fail(UpstreamMalformed(upstream=self._context.upstream, what=str(packet.error)))
+                    return
+                if isinstance(packet, Connack):
+                    self._opened = True
+                    self._cancel_timer()
+                self._owner.upstream_sent(packet)
+            if begin == len(data) or self._over:
                 return
             if deadline is None:
-                deadline = turns.deadline()
-            elif turns.over(deadline):
+                deadline = self._context.turns.deadline()
+            elif self._context.turns.over(deadline):
                 break
         self._undecoded = data[begin:]
         if not self._lost:
             self.transport.pauseProducing()
-        turns.wait(self)
-
-    def _received(self, packet: Packet | PacketRefused) -> None:
-        if isinstance(packet, PacketRefused):
-            self._fail(UpstreamMalformed(upstream=self._context.upstream, what=str(packet.error)))
-            return
-        if isinstance(packet, Connack):
-            self._opened = True
-            self._cancel_timer()
-        self._owner.upstream_sent(packet)
+        self._context.turns.wait(self)
 
     def read_on(self) -> None:
         """See :class:`svc.process.turns.UnfinishedRead`."""

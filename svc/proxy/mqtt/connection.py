@@ -171,10 +171,7 @@ class MqttConnection(RelayedClient):
         self._octets += len(data)
         if self._awaits_turn:
             self._behind += data
-        else:
-            self._client_received(data)
-
-    def _client_received(self, data: bytes) -> None:
+            return
         if self._reauthorization.running:
             self._reauthorization.decide(self)
         self._session.client_received(data)
@@ -183,7 +180,9 @@ class MqttConnection(RelayedClient):
         """See :class:`svc.process.turns.UnfinishedRead`."""
         self._awaits_turn = False
         data, self._behind = self._behind, b""
-        self._client_received(data)
+        if self._reauthorization.running:
+            self._reauthorization.decide(self)
+        self._session.client_received(data)
         if self._awaits_turn:
             return
         self._resume(_Pause.TURN)

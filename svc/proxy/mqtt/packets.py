@@ -50,7 +50,7 @@ def skip_run(
     """
     publishes = acknowledged = 0
     end = len(data)
-    if end - position > RUN_OCTETS:
+    if end > RUN_OCTETS and end - position > RUN_OCTETS:
         run = data[position : position + RUN_OCTETS]
         passed, publishes, acknowledged = skip_run(run, 0, topics, limit, aliases, without)
         if passed:

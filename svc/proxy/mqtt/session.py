@@ -38,7 +38,7 @@ from svc.proxy.mqtt.admission import (
 from svc.proxy.mqtt.assigned_aliases import AssignedAliases
 from svc.proxy.mqtt.errors import UpstreamSessionEnded
 from svc.proxy.mqtt.interfaces import MqttLimits, SessionEnds, TopicAuthorizer
-from svc.proxy.mqtt.packets import Framer, skip_run
+from svc.proxy.mqtt.packets import RUN_OCTETS, Framer, skip_run
 from svc.proxy.mqtt.recorded import RecordedMessages
 from svc.proxy.mqtt.recorder import PublishRecorder, publish_nonce
 from svc.proxy.mqtt.subscribing import ClientFilters
@@ -156,6 +156,8 @@ class PassThroughSession:
         self._to_client: list[bytes] = []
         self._to_upstream: list[bytes] = []
         self._ending: tuple[Cause, SvcError | None] | None = None
+        #: Until when what was read is handled; None at its beginning.
+        self._deadline: float | None = None
         #: Encoded topic names to which the client may publish.
         self._topics: set[bytes] = set()
         #: The levels of topics, while messages are recorded.
@@ -197,6 +199,7 @@ class PassThroughSession:
             # Nearly every read ends here.
             position = self._skip_client(data, 0, without)
             if position == len(data):
+                self._deadline = None
                 self._ends.write_upstream(data)
                 return
         self._busy = True
@@ -254,16 +257,18 @@ class PassThroughSession:
     def _skip_client(self, data: bytes, position: int, without: bytes) -> int:
         aliases = self._client_aliases.maximum > 0
         limit = self._from_client.limit
-        position, publishes, _acknowledged = skip_run(data, position, self._topics, limit, aliases, without)
-        if publishes:
-            self._metrics.stored.inc(publishes)
-            self._unacknowledged += publishes
-        return position
+        while True:
+            begin = position
+            position, publishes, _acknowledged = skip_run(data, position, self._topics, limit, aliases, without)
+            if publishes:
+                self._metrics.stored.inc(publishes)
+                self._unacknowledged += publishes
+            if len(data) <= RUN_OCTETS or self._run_is_last(begin, position, len(data)):
+                return position
 
     def _read_client(self, data: bytes, position: int, without: bytes) -> None:
-        framer, out, turns = self._from_client, self._to_upstream, self._ends.turns
+        framer, out = self._from_client, self._to_upstream
         start, end = 0, len(data)
-        deadline: float | None = None
         try:
             while position < end and self._stage is not _ENDED:
                 found = framer.find(data, position)
@@ -282,11 +287,7 @@ class PassThroughSession:
                 position = found[1]
                 if self._stage is _OPEN and not self._recording:
                     position = self._skip_client(data, position, without)
-                if position == end:
-                    break
-                if deadline is None:
-                    deadline = turns.deadline()
-                elif turns.over(deadline):
+                if position < end and self._turn_over():
                     self._ends.client_waits()
                     break
         finally:
@@ -525,6 +526,7 @@ class PassThroughSession:
         if self._stage is _OPEN and not self._recording:
             position = self._skip_upstream(data, 0, without)
             if position == len(data):
+                self._deadline = None
                 self._ends.write_client(data)
                 return
         self._busy = True
@@ -541,16 +543,29 @@ class PassThroughSession:
     def _skip_upstream(self, data: bytes, position: int, without: bytes) -> int:
         aliases = self._upstream_aliases.maximum > 0
         limit = self._from_upstream.limit
-        position, _publishes, acknowledged = skip_run(data, position, self._delivered, limit, aliases, without)
-        if acknowledged:
-            self._metrics.acknowledged.inc(acknowledged)
-            self._unacknowledged -= acknowledged
-        return position
+        while True:
+            begin = position
+            position, _publishes, acknowledged = skip_run(data, position, self._delivered, limit, aliases, without)
+            if acknowledged:
+                self._metrics.acknowledged.inc(acknowledged)
+                self._unacknowledged -= acknowledged
+            if len(data) <= RUN_OCTETS or self._run_is_last(begin, position, len(data)):
+                return position
+
+    def _run_is_last(self, begin: int, position: int, end: int) -> bool:
+        """Whether a run went to the end, to a packet that needs a closer look, or to the end of the turn."""
+        return end - begin <= RUN_OCTETS or position in (begin, end) or self._turn_over()
+
+    def _turn_over(self) -> bool:
+        """Whether the rest of a read waits; asked after each run or packet, and not before the second."""
+        if self._deadline is None:
+            self._deadline = self._ends.turns.deadline()
+            return False
+        return self._ends.turns.over(self._deadline)
 
     def _read_upstream(self, data: bytes, position: int, without: bytes) -> None:
-        framer, out, turns = self._from_upstream, self._to_client, self._ends.turns
+        framer, out = self._from_upstream, self._to_client
         start, end = 0, len(data)
-        deadline: float | None = None
         try:
             while position < end and self._stage is not _ENDED:
                 found = framer.find(data, position)
@@ -567,11 +582,7 @@ class PassThroughSession:
                 position = found[1]
                 if self._stage is _OPEN and not self._recording:
                     position = self._skip_upstream(data, position, without)
-                if position == end:
-                    break
-                if deadline is None:
-                    deadline = turns.deadline()
-                elif turns.over(deadline):
+                if position < end and self._turn_over():
                     self._ends.upstream_waits()
                     break
         finally:
@@ -700,6 +711,7 @@ class PassThroughSession:
     def _flush(self) -> None:
         """Send what a read has led to, one write for each side."""
         to_client, to_upstream = self._to_client, self._to_upstream
+        self._deadline = None
         if to_upstream:
             octets = to_upstream[0] if len(to_upstream) == 1 else b"".join(to_upstream)
             to_upstream.clear()
