@@ -404,8 +404,7 @@ class BrokerConnection(TwistedProtocol):
         if pending is None:
             return
         self._decide_before_packets()
-        # The time is not looked at before the second packet.
-        steps, deadline = 0, 0.0
+        deadline = self._context.turns.deadline()
         while not self.ended:
             if self._awaiting_acks or (self._connect_received and self._client is None):
                 if self._lost:
@@ -417,15 +416,12 @@ class BrokerConnection(TwistedProtocol):
                     break
                 self._decode_slice(pending)
                 continue
-            if steps == 1:
-                deadline = self._context.turns.deadline()
-            elif steps and seconds() >= deadline:
+            self._process_or_abort(pending.popleft())
+            if seconds() >= deadline and (pending or self._undecoded) and not self.ended:
                 self._last_active = seconds()
                 self._pause(PauseReason.TURN_OVER)
                 self._context.turns.wait(self)
                 return
-            steps += 1
-            self._process_or_abort(pending.popleft())
         self._pending, self._undecoded, self._begin = None, b"", 0
         if self._lost:
             self._end_lost()

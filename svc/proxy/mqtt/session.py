@@ -38,7 +38,7 @@ from svc.proxy.mqtt.admission import (
 from svc.proxy.mqtt.assigned_aliases import AssignedAliases
 from svc.proxy.mqtt.errors import UpstreamSessionEnded
 from svc.proxy.mqtt.interfaces import MqttLimits, SessionEnds, TopicAuthorizer
-from svc.proxy.mqtt.packets import RUN_OCTETS, Framer, skip_run
+from svc.proxy.mqtt.packets import RUN_OCTETS, Framer, is_large, skip_run
 from svc.proxy.mqtt.recorded import RecordedMessages
 from svc.proxy.mqtt.recorder import PublishRecorder, publish_nonce
 from svc.proxy.mqtt.subscribing import ClientFilters
@@ -199,7 +199,6 @@ class PassThroughSession:
             # Nearly every read ends here.
             position = self._skip_client(data, 0, without)
             if position == len(data):
-                self._deadline = None
                 self._ends.write_upstream(data)
                 return
         self._busy = True
@@ -255,16 +254,28 @@ class PassThroughSession:
             self._records.sent()
 
     def _skip_client(self, data: bytes, position: int, without: bytes) -> int:
+        if len(data) > RUN_OCTETS and not is_large(data, position):
+            return self._skip_runs(data, position, lambda run: self._skip_client(run, 0, without))
         aliases = self._client_aliases.maximum > 0
         limit = self._from_client.limit
-        while True:
-            begin = position
-            position, publishes, _acknowledged = skip_run(data, position, self._topics, limit, aliases, without)
-            if publishes:
-                self._metrics.stored.inc(publishes)
-                self._unacknowledged += publishes
-            if len(data) <= RUN_OCTETS or self._run_is_last(begin, position, len(data)):
+        position, publishes, _acknowledged = skip_run(data, position, self._topics, limit, aliases, without)
+        if publishes:
+            self._metrics.stored.inc(publishes)
+            self._unacknowledged += publishes
+        return position
+
+    def _skip_runs(self, data: bytes, position: int, skip: Callable[[bytes], int]) -> int:
+        """Skip packets in runs, until one needs a closer look or the turn is over."""
+        end, turns = len(data), self._ends.turns
+        if self._deadline is None:
+            self._deadline = turns.deadline()
+        while position < end:
+            passed = skip(data[position : position + RUN_OCTETS])
+            position += passed
+            if not passed or turns.over(self._deadline):
                 return position
+        self._deadline = None
+        return position
 
     def _read_client(self, data: bytes, position: int, without: bytes) -> None:
         framer, out = self._from_client, self._to_upstream
@@ -526,7 +537,6 @@ class PassThroughSession:
         if self._stage is _OPEN and not self._recording:
             position = self._skip_upstream(data, 0, without)
             if position == len(data):
-                self._deadline = None
                 self._ends.write_client(data)
                 return
         self._busy = True
@@ -541,23 +551,18 @@ class PassThroughSession:
         self._read_on()
 
     def _skip_upstream(self, data: bytes, position: int, without: bytes) -> int:
+        if len(data) > RUN_OCTETS and not is_large(data, position):
+            return self._skip_runs(data, position, lambda run: self._skip_upstream(run, 0, without))
         aliases = self._upstream_aliases.maximum > 0
         limit = self._from_upstream.limit
-        while True:
-            begin = position
-            position, _publishes, acknowledged = skip_run(data, position, self._delivered, limit, aliases, without)
-            if acknowledged:
-                self._metrics.acknowledged.inc(acknowledged)
-                self._unacknowledged -= acknowledged
-            if len(data) <= RUN_OCTETS or self._run_is_last(begin, position, len(data)):
-                return position
-
-    def _run_is_last(self, begin: int, position: int, end: int) -> bool:
-        """Whether a run went to the end, to a packet that needs a closer look, or to the end of the turn."""
-        return end - begin <= RUN_OCTETS or position in (begin, end) or self._turn_over()
+        position, _publishes, acknowledged = skip_run(data, position, self._delivered, limit, aliases, without)
+        if acknowledged:
+            self._metrics.acknowledged.inc(acknowledged)
+            self._unacknowledged -= acknowledged
+        return position
 
     def _turn_over(self) -> bool:
-        """Whether the rest of a read waits; asked after each run or packet, and not before the second."""
+        """Whether the rest of a read waits; asked after each packet, the clock is not read before the second."""
         if self._deadline is None:
             self._deadline = self._ends.turns.deadline()
             return False
