@@ -1,0 +1,185 @@
+"""MQTT clients and a broker that send what takes long to handle, and how long another client waits beside them."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+import time
+from contextlib import ExitStack
+from types import SimpleNamespace
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from svc.wire.mqtt import (
+    Acknowledgement,
+    Connack,
+    Connect,
+    Packet,
+    PacketType,
+    Pingreq,
+    Publish,
+    Subscribe,
+    Subscription,
+    Version,
+    encode,
+)
+from tests.integration.test_proxy_turns import LONGEST, REQUESTS, Flood
+from tests.peers.authority import RunningAuthority, entry
+from tests.peers.broker import RunningBroker
+from tests.peers.folders import short_folder
+from tests.peers.independent_clients import Credentials, RawConnection
+from tests.peers.mqttclient import RawClient
+from tests.peers.proxy import RunningProxy
+from tests.peers.waiting import Shared, eventually, free_port
+
+POLICY = """\
+apiVersion: svc.internal/v1alpha1
+kind: SvcClusterPolicy
+metadata: {name: shop}
+spec:
+  authorization:
+    rules: [{name: shop, from: [{namespaces: [shop]}]}]
+"""
+
+
+def octets(*packets: Packet) -> bytes:
+    """What a client sends."""
+    return b"".join(encode(each, Version.V5, "client") for each in packets)
+
+
+PINGS = octets(Pingreq()) * 60_000
+REFUSED = octets(*(Publish("$x", b"", 1, packet_id=each) for each in range(1, 10_000)))
+RELEASES = octets(*(Acknowledgement(PacketType.PUBREL, each) for each in range(1, 65_536)))
+DEEP = octets(Subscribe(1, [Subscription(f"{number}/" + "/".join("a" * 190)) for number in range(1000)]))
+
+
+class FloodingBroker:
+    """A broker that accepts every client and sends PUBREL without end."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self._listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        self.port = self._listening.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=self._serve, args=self._listening.accept()[:1], daemon=True).start()
+
+    @staticmethod
+    def _serve(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError), connection:
+            connection.recv(65536)
+            connection.sendall(encode(Connack(), Version.V5, "server"))
+            threading.Thread(target=FloodingBroker._read, args=[connection], daemon=True).start()
+            while True:
+                connection.sendall(RELEASES)
+
+    @staticmethod
+    def _read(connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while connection.recv(1 << 20):
+                pass
+
+
+def _make(stack: ExitStack) -> Any:
+    folder = short_folder(stack)
+    names = ("/ns/shop/sa/api", "/ns/shop/sa/web")
+    authority = stack.enter_context(RunningAuthority(entries=[entry(each) for each in names]))
+    (folder / "policy.yaml").write_text(POLICY)
+    broker = stack.enter_context(RunningBroker())
+    flooding = FloodingBroker(stack).port
+    ports = {name: free_port() for name in ("open", "stored", "flooded", "stored-flooded")}
+    listeners = [
+        {
+            "name": name,
+            "protocol": "mqtt",
+            "direction": "inbound",
+            "listen": f"127.0.0.1:{port}",
+            "upstream": f"127.0.0.1:{flooding if 'flooded' in name else broker.port}",
+            **({"ack": "middleware"} if "stored" in name else {}),
+        }
+        for name, port in ports.items()
+    ]
+    settings = {
+        "policy": {"default": "deny", "files": [str(folder / "policy.yaml")]},
+        "mqttBuffer": {"path": str(folder / "buffer" / "mqtt.db")},
+    }
+    proxy = stack.enter_context(RunningProxy(authority, "127.0.0.1:1", listeners=listeners, settings=settings))
+    web = Credentials.fetch(authority, folder / "web", names[1]).context()
+    return SimpleNamespace(proxy=proxy, broker=broker, web=web, ports=ports)
+
+
+SHARED = Shared(_make)
+
+
+class TurnTests(SynchronousTestCase):
+    """One client that sends PINGREQ once at a time, through the proxy to the broker."""
+
+    def setUp(self) -> None:
+        self.rig = SHARED.get()
+
+    def connections(self, listener: str, count: int = 4) -> list[RawConnection]:
+        """Clients that flood, at a listener of the proxy or at the broker itself."""
+        made = []
+        for number in range(count):
+            if listener == "broker":
+                connection = RawConnection(self.rig.broker.port)
+            else:
+                connection = RawConnection(self.rig.ports[listener], self.rig.web)
+            connection.send(octets(Connect(f"{self._testMethodName}-{number}")))
+            made.append(connection)
+        return made
+
+    def assert_served(self, flood: Flood) -> None:
+        """Each request of a series is answered soon; a busy machine gets another series."""
+        client = RawClient(self.rig.ports["open"], tls=self.rig.web.wrap_socket)
+        self.addCleanup(client.close)
+        client.connect("patient")
+
+        def series() -> bool:
+            before, longest = flood.received, 0.0
+            for _ in range(REQUESTS):
+                began = time.monotonic()
+                client.sync()
+                longest = max(longest, time.monotonic() - began)
+            return longest < LONGEST and flood.received > before
+
+        with flood:
+            eventually(lambda: flood.received > 0, what="a flood")
+            eventually(series, what="a series of requests that are answered soon")
+
+    def test_pings(self) -> None:
+        """PINGREQ that pass through the proxy."""
+        self.assert_served(Flood(self.connections("open"), PINGS))
+
+    def test_refused_messages(self) -> None:
+        """Messages that the proxy refuses."""
+        self.assert_served(Flood(self.connections("open"), REFUSED))
+
+    def test_deep_filters(self) -> None:
+        """SUBSCRIBE with as many and as deep filters as a packet may have."""
+        self.assert_served(Flood(self.connections("open"), DEEP))
+
+    def test_pings_of_stored_sessions(self) -> None:
+        """PINGREQ of sessions whose messages are stored, which the proxy answers."""
+        self.assert_served(Flood(self.connections("stored"), PINGS))
+
+    def test_refused_messages_of_stored_sessions(self) -> None:
+        """Messages that the proxy refuses to such sessions."""
+        self.assert_served(Flood(self.connections("stored"), REFUSED))
+
+    def test_packets_of_a_broker(self) -> None:
+        """PUBREL that a broker sends."""
+        self.assert_served(Flood(self.connections("flooded"), b""))
+
+    def test_packets_of_a_broker_to_stored_sessions(self) -> None:
+        """The same to sessions whose messages are stored."""
+        self.assert_served(Flood(self.connections("stored-flooded"), b""))
+
+    def test_at_the_broker(self) -> None:
+        """Packets that clients send to the broker without a proxy."""
+        for each in (PINGS, RELEASES, DEEP):
+            self.assert_served(Flood(self.connections("broker"), each))
