@@ -44,7 +44,7 @@ class Load:
                 if response.code == 200 and body.startswith(b"hello"):
                     self.counts[kind] += 1
                 else:
-                    self.errors.append(f"{time.time():.3f} {kind} {response.code} {body[:100]!r}")
+                    self.errors.append(f"{time.time():.3f} {kind} {response.code} {body[:600]!r}")
             except Exception as error:  # noqa: BLE001 - whatever it is, it is a failed request
                 self.errors.append(f"{time.time():.3f} {kind} {type(error).__name__}: {error}")
             await deferLater(self._reactor, self._pause, lambda: None)
