@@ -67,8 +67,12 @@ class Release:
             date: of the release, as ``2026-11-27``; empty: today.
 
         Raises:
-            ReleaseFailed: there are no fragments, or towncrier fails.
+            ReleaseFailed: the version has a section, there are no fragments, or towncrier fails.
         """
+        if newest_section((self._top / "CHANGELOG.md").read_text())[0] == self._version:
+            raise ReleaseFailed(
+                f"CHANGELOG.md has a section of {self._version} already", "set the next __version__ in svc/__init__.py"
+            )
         if not self._fragments():
             raise ReleaseFailed(f"{FRAGMENTS} has no fragments", "a release without a change is none")
         given = ["--date", date] if date else []

@@ -319,7 +319,8 @@ class KubernetesPageTests(SynchronousTestCase):
         config = self.platform.json("-n", "svc-system", "configmap", "svc-manager-config")
         config["data"]["cluster.yaml"] = config["data"]["cluster.yaml"].replace(
             # Longer than the issuer is away on a busy machine: post-quantum leaves live as long.
-            "spire:\n", "spire:\n  x509SvidTtl: 45s\n"
+            "spire:\n",
+            "spire:\n  x509SvidTtl: 45s\n",
         )
         self.platform.kubectl("apply", "-f", "-", data=json.dumps(config))
         self.under_load(

@@ -12,8 +12,12 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc import __version__, strictyaml
+from svc import __version__ as installed
+from svc import strictyaml
 from tests.peers.waiting import TOP
+
+#: Newer than all.
+VERSION = "9.0.0"
 
 
 class ReleaseTests(SynchronousTestCase):
@@ -32,6 +36,9 @@ class ReleaseTests(SynchronousTestCase):
         self.clone.mkdir()
         subprocess.run(["tar", "-xf", str(archive)], cwd=self.clone, check=True)
         archive.unlink()
+        sources = self.clone / "svc" / "__init__.py"
+        self.assertIn(f'__version__ = "{installed}"', sources.read_text())
+        sources.write_text(sources.read_text().replace(installed, VERSION))
         self.git("init", "--quiet")
         self.commit()
 
@@ -69,23 +76,23 @@ class ReleaseTests(SynchronousTestCase):
         self.assertIn("fragments are not in CHANGELOG.md", self.release(status=1))
         self.release("--write-changelog", "--date", "2026-11-27")
         self.assertIn("\n- A thing of two lines.\n", (self.clone / "CHANGELOG.md").read_text())
-        self.assertIn("has no fragments", self.release("--write-changelog", status=1))
+        self.assertIn("has a section of 9.0.0 already", self.release("--write-changelog", status=1))
         self.commit()
         made = self.folder / "made"
         said = self.release("--output", str(made), "--plugin-url", "https://example.org/r/")
-        self.assertIn(f"would tag {self.git('rev-parse', '--short', 'HEAD').strip()} as v{__version__}", said)
+        self.assertIn(f"would tag {self.git('rev-parse', '--short', 'HEAD').strip()} as v{VERSION}", said)
         self.assertEqual("", self.git("tag"))
         self.check_made(made)
         self.assertEqual("", self.git("status", "--porcelain"))
         again = self.folder / "again"
         self.assertIn("tagged", self.release("--tag", "--output", str(again), "--plugin-url", "https://example.org/r/"))
         self.assertEqual(digests(made), digests(again))
-        self.assertIn("A thing of two lines.", self.git("tag", "--list", "--format=%(contents)", f"v{__version__}"))
+        self.assertIn("A thing of two lines.", self.git("tag", "--list", "--format=%(contents)", f"v{VERSION}"))
         self.assertIn("is not newer than", self.release(status=1))
 
     def check_made(self, folder: Path) -> None:
         """The wheel has the program, not the vendor of tests; the manifest has the digest of the plugin's archive."""
-        with zipfile.ZipFile(folder / f"svc-{__version__}-py3-none-any.whl") as wheel:
+        with zipfile.ZipFile(folder / f"svc-{VERSION}-py3-none-any.whl") as wheel:
             names = wheel.namelist()
         self.assertIn("svc/data/chart/Chart.yaml", names)
         self.assertFalse([name for name in names if "testvendor" in name or name.startswith("release/")])
@@ -94,7 +101,7 @@ class ReleaseTests(SynchronousTestCase):
         [platform] = [
             each for each in manifest["spec"]["platforms"] if each["selector"]["matchLabels"]["os"] == "linux"
         ]
-        archive = folder / f"kubectl-mls-{__version__}.tar.gz"
+        archive = folder / f"kubectl-mls-{VERSION}.tar.gz"
         self.assertEqual(f"https://example.org/r/{archive.name}", platform["uri"])
         self.assertEqual(hashlib.sha256(archive.read_bytes()).hexdigest(), platform["sha256"])
         with tarfile.open(archive) as tar:
@@ -104,7 +111,7 @@ class ReleaseTests(SynchronousTestCase):
         plugin = folder.parent / "plugin" / platform["bin"]
         path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
         ran = subprocess.run([str(plugin), "version"], env={"PATH": path}, capture_output=True, text=True, check=True)
-        self.assertIn(__version__, ran.stdout)
+        self.assertIn(installed, ran.stdout)
         ran = subprocess.run([str(plugin)], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
         self.assertEqual(1, ran.returncode)
         self.assertIn("is not on the PATH", ran.stderr)
