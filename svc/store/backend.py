@@ -15,6 +15,7 @@ from svc.store.interface import Entity
 from svc.store.records import ReceiptQuery, StoredReceipt
 from svc.store.rows import Row
 from svc.store.search import SearchSlice
+from svc.store.usage import StoreUsage
 
 #: Records deleted in one transaction.
 PRUNE_SLICE: Final = 256
@@ -113,6 +114,8 @@ class RecordReader(Protocol):
 
     def named(self, key: str, limit: int) -> list[str]:
         """The ids, up to a limit, that begin with a text or whose record has it as nonce or ``jti``, of any client."""
+
+    def usage(self) -> StoreUsage: ...
 
     def disconnect(self) -> None:
         """Close the connection; the next read opens another, since after an error a connection is unreliable."""

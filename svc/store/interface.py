@@ -19,6 +19,7 @@ from zope.interface import Attribute, Interface
 from svc.sqlite.kind import DatabaseObserver, Operation, SilentDatabaseObserver
 from svc.store.errors import StoreLate
 from svc.store.records import FoundReceipts, ReceiptQuery, StatementRecord, StoredReceipt
+from svc.store.usage import StoreUsage
 
 #: Label values of ``svc_proxy_notary_db_errors_total``, with :data:`svc.sqlite.kind.Operation`.
 Entity = Literal["certificate_blob", "workload_statement", "receipt", "db"]
@@ -150,6 +151,9 @@ class INotaryStore(Interface):
         Returns:
             The number of records deleted.
         """
+
+    def measure() -> Deferred[StoreUsage]:
+        """Find out what the records take, and what room is left for more."""
 
     def close() -> Deferred[None]:
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
 from svc.store.rows import BATCHES, RECEIPT_COLUMNS, receipt_from, scan_values, selected
 from svc.store.schema import NOTARY
 from svc.store.search import SLICE_OCTETS, SearchSlice
+from svc.store.usage import MAX_HOLDERS, StoreUsage
 
 _BY_ID: Final = "id = ?"
 _BY_NONCE: Final = "client = ? AND nonce = ?"
@@ -41,6 +43,7 @@ _NONCES: Final = (
     " ORDER BY client, nonce LIMIT ?"
 )
 _COUNT: Final = "SELECT coalesce(max(seq) - min(seq) + 1, 0) FROM receipt"
+_HELD: Final = "SELECT client, octets FROM held ORDER BY octets DESC LIMIT ?"
 _NONCE: Final = "SELECT 1 FROM receipt WHERE client = ? AND nonce = ?"
 
 
@@ -117,6 +120,17 @@ class SqliteReader:
         """Clients and nonces in their order, behind the one of ``after``."""
         with self._snapshot() as connection:
             return connection.execute(_NONCES, (*after, limit)).fetchall()
+
+    def usage(self) -> StoreUsage:
+        with self._snapshot() as connection:
+            size, pages, reusable = (
+                connection.execute(f"PRAGMA {name}").fetchone()[0]
+                for name in ("page_size", "page_count", "freelist_count")
+            )
+            held = dict(connection.execute(_HELD, (MAX_HOLDERS,)))
+        disk = os.statvfs(self._path)
+        free = disk.f_bavail * disk.f_frsize + reusable * size
+        return StoreUsage((pages - reusable) * size, free, disk.f_blocks * disk.f_frsize, held)
 
     def reserve(self, client: str, nonce: str) -> bool:
         """No other process uses this database: a nonce is free unless it is stored."""

@@ -7,6 +7,11 @@ from typing import Final
 from svc.sqlite.kind import DatabaseKind
 from svc.store.errors import StoreUnavailable
 
+#: What a record takes: a row with its entries in the indexes, and what is stored of it alone.
+_OCTETS: Final = (
+    "1024 + length({0}.payload) + coalesce(length({0}.skeleton), 0)"
+    " + coalesce(length({0}.inclusion), 0) + coalesce(length({0}.disclosures), 0)"
+)
 _MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
     (
         "CREATE TABLE certificate_blob (sha256 BLOB PRIMARY KEY, der BLOB NOT NULL)",
@@ -45,6 +50,19 @@ _MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "DROP INDEX receipt_jti",
         "CREATE INDEX receipt_jti ON receipt (jti) WHERE level = 'signRequest'",
         "DROP INDEX receipt_statement",
+    ),
+    (
+        # The octets of the records of each client, counted in the transaction that writes or deletes them.
+        "CREATE TABLE held (client TEXT PRIMARY KEY, octets INTEGER NOT NULL) WITHOUT ROWID",
+        f"INSERT INTO held SELECT client, {_OCTETS.format('receipt')} FROM receipt WHERE TRUE"  # noqa: S608 (constants)
+        " ON CONFLICT (client) DO UPDATE SET octets = octets + excluded.octets",
+        "CREATE TRIGGER receipt_written AFTER INSERT ON receipt BEGIN"  # noqa: S608 (constants)
+        " INSERT INTO held SELECT NEW.client, 0"
+        " WHERE NOT EXISTS (SELECT 1 FROM held WHERE client = NEW.client);"
+        f" UPDATE held SET octets = octets + {_OCTETS.format('NEW')} WHERE client = NEW.client; END",
+        "CREATE TRIGGER receipt_deleted AFTER DELETE ON receipt BEGIN"  # noqa: S608 (constants)
+        f" UPDATE held SET octets = octets - ({_OCTETS.format('OLD')}) WHERE client = OLD.client;"
+        " DELETE FROM held WHERE client = OLD.client AND octets <= 0; END",
     ),
 )
 NOTARY: Final = DatabaseKind(

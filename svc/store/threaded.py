@@ -28,6 +28,7 @@ from svc.store.interface import CompleteDrafts, Entity, INotaryStore, SilentStor
 from svc.store.records import FoundReceipts, ReceiptQuery, StatementRecord, StoredReceipt
 from svc.store.rows import Row, StatementRow
 from svc.store.search import Search
+from svc.store.usage import StoreUsage
 
 #: Reads that may wait.
 READ_LIMIT: Final = 1024
@@ -254,6 +255,9 @@ class ThreadedStore(ABC):
         job = _Prune(before, Deferred())
         self._write_thread.submit(partial(self._prune, job))
         return job.done
+
+    def measure(self) -> Deferred[StoreUsage]:
+        return self._get(lambda reader: reader.usage(), "db")
 
     def close(self) -> Deferred[None]:
         if self._retry is not None:
@@ -557,7 +561,7 @@ class ThreadedStore(ABC):
 
     def _read(self, jobs: Sequence[_Read]) -> None:
         # A row that was altered may be anything; reading it must not end the thread for all others.
-        expected: tuple[type[Exception], ...] = (*self.read_errors, ValueError, LookupError, TypeError)
+        expected: tuple[type[Exception], ...] = (*self.read_errors, ValueError, LookupError, TypeError, OSError)
         calls: list[Call] = []
         for job in jobs:
             try:

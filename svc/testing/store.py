@@ -18,6 +18,7 @@ from svc.store.backend import STATEMENT_GRACE
 from svc.store.errors import Replayed, StoreClosed, StoreError, StoreLate
 from svc.store.interface import CompleteDrafts, INotaryStore
 from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition, StatementRecord, StoredReceipt
+from svc.store.usage import StoreUsage
 
 
 @implementer(INotaryStore)
@@ -144,6 +145,14 @@ class MemoryStore:
             if expires < before - STATEMENT_GRACE:
                 del self._statements[statement_id]
         return succeed(len(old))
+
+    def measure(self) -> Deferred[StoreUsage]:
+        if not self._open:
+            return fail(StoreClosed())
+        held: dict[str, int] = {}
+        for receipt in self._receipts.values():
+            held[receipt.client] = held.get(receipt.client, 0) + len(receipt.payload)
+        return succeed(StoreUsage(sum(held.values()), held=held))
 
     def close(self) -> Deferred[None]:
         self.release()

@@ -298,6 +298,16 @@ class ContractMixin:
         self.successResultOf(self.store.put_receipt(again))
         self.assertEqual(again, self.successResultOf(self.store.get_receipt("again")))
 
+    def test_octets_are_measured(self) -> None:
+        """What all records take is known, and where it is counted by client that too."""
+        for number, client in enumerate(("a", "a", "b")):
+            self.put(receipt(f"r{number}", client=client, filler="x" * 1000))
+        usage = self.successResultOf(self.store.measure())
+        self.assertGreater(usage.octets, 3000)
+        if usage.held:
+            self.assertEqual({"a", "b"}, set(usage.held))
+            self.assertEqual(usage.held["a"], 2 * usage.held["b"])
+
     def test_closed_store_refuses(self) -> None:
         """After close every operation fails with StoreClosed; a second close has no effect."""
         self.successResultOf(self.store.close())

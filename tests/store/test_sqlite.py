@@ -141,6 +141,45 @@ class OpeningTests(StoreCase):
             self.successResultOf(store.put_receipt(each))
         self.assertEqual([*signed, old], sorted(self.successResultOf(store.find(ReceiptQuery())), key=_batched_first))
 
+    def test_octets_of_a_database_that_counted_none(self) -> None:
+        """An upgrade counts what the records of each client take, as if they were written now."""
+        old = receipt("r1", nonce="n1", filler="x" * 5000)
+        write_first_version(self.path, replace(NOTARY, migrations=NOTARY.migrations[:1]), old)
+        store = self.opened()
+        before = self.successResultOf(store.measure()).held
+        self.assertGreater(before[old.client], 6000)
+        self.successResultOf(store.put_receipt(receipt("r2", nonce="n2", filler="x" * 5000)))
+        self.assertEqual({old.client: 2 * before[old.client]}, self.successResultOf(store.measure()).held)
+
+    def test_octets_are_counted_with_the_records(self) -> None:
+        """Written, refused, deleted and pruned, alone and in a batch, and after another start: what is there counts."""
+        store = self.opened()
+        records = [receipt(f"a{each}", client="a", nonce=str(each), issued_at=each) for each in range(4)]
+        for each in (*records, *batch("r1", "r2"), receipt("b", client="b", issued_at=0)):
+            self.successResultOf(store.put_receipt(each))
+        self.failureResultOf(store.put_receipt(replace(records[0], id="again")), Replayed)
+        usage = self.successResultOf(store.measure())
+        self.assertEqual({"a", "b", batch("r1")[0].client}, set(usage.held))
+        self.assertEqual(3, self.successResultOf(store.prune(2)))
+        pruned = self.successResultOf(store.measure())
+        self.assertEqual(usage.held["a"], 2 * pruned.held["a"])
+        self.assertNotIn("b", pruned.held)
+        self.successResultOf(store.close())
+        again = self.successResultOf(self.opened().measure())
+        self.assertEqual(pruned.held, again.held)
+
+    def test_room_of_the_disk(self) -> None:
+        """What is free on the disk is known, and what was pruned is room again."""
+        store = self.opened()
+        for each in range(8):
+            self.successResultOf(store.put_receipt(receipt(f"r{each}", filler="x" * 50_000)))
+        full = self.successResultOf(store.measure())
+        self.assertGreater(full.octets, 8 * 50_000)
+        assert full.free is not None and full.size is not None
+        self.assertLess(full.free, full.size)
+        self.assertEqual(8, self.successResultOf(store.prune(2**40)))
+        self.assertLess(self.successResultOf(store.measure()).octets, full.octets - 8 * 50_000)
+
     def test_modes(self) -> None:
         """The folder is created with mode 0700, every file of the database with 0600."""
         store = self.opened()

@@ -19,10 +19,11 @@ import psycopg
 
 from svc.store.compact import expand, read_cuts
 from svc.store.postgresql.schema import FIRST_HOLDER, LOCK_CLASS, version
-from svc.store.postgresql.session import ANSWER_SECONDS, OpenSession, PostgresSession, one
+from svc.store.postgresql.session import ANSWER_SECONDS, SCHEMA, OpenSession, PostgresSession, one
 from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
 from svc.store.rows import BATCHES, receipt_from, scan_values, selected
 from svc.store.search import SLICE_OCTETS, SearchSlice
+from svc.store.usage import StoreUsage
 
 #: Seconds after a failed attempt to connect within which every read fails without another.
 PAUSE_SECONDS: Final = 0.5
@@ -62,6 +63,11 @@ _NAMED: Final = (
 _STATEMENT: Final = (
     "SELECT chain, cuts, skeleton FROM workload_statement JOIN certificate_set"
     " ON certificate_set.id = workload_statement.certificate_set WHERE workload_statement.id = %s"
+)
+#: Room that the server uses again is part of it.
+_SIZE: Final = (
+    "SELECT coalesce(sum(pg_total_relation_size(oid)), 0)::bigint FROM pg_class"
+    " WHERE relkind = 'r' AND relnamespace = to_regnamespace(%s)"
 )
 _NONCE: Final = "SELECT EXISTS (SELECT 1 FROM receipt WHERE client = %s AND nonce = %s)"
 #: Whether the holder of a row is valid. Here and below only constants are in the texts, nothing from outside.
@@ -155,6 +161,9 @@ class PostgresReader:
     def named(self, key: str, limit: int) -> list[str]:
         values = {"key": key, "end": f"{key}\x7f", "limit": limit}
         return [name for (name,) in self._query(lambda session: session.execute(_NAMED, values).fetchall())]
+
+    def usage(self) -> StoreUsage:
+        return StoreUsage(self._query(lambda session: int(one(session.execute(_SIZE, [SCHEMA]))[0])))
 
     def nonce_known(self, client: str, nonce: str) -> bool:
         return bool(self._query(lambda session: one(session.execute(_NONCE, (client, nonce)))[0]))
