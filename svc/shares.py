@@ -15,12 +15,25 @@ from typing import Final, Generic, TypeVar
 #: Holders that are remembered although they have nothing and do not wait; the one that left first is forgotten.
 MAX_REMEMBERED: Final = 8192
 
+#: What one may hold of something that fills up, as a multiple of what is still free, once little is.
+OF_FREE: Final = 2
+
 Holder = TypeVar("Holder", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
 
 #: Holders by what they have, in the order in which they came to have it. There are few different amounts: with a limit
 #: of 65,536 places at most 361 add up to no more.
 _Groups = dict[int, OrderedDict[Holder, None]]
+
+
+def fits_left(held: int, wanted: int, free: int, scarce: int) -> bool:
+    """
+    Whether one may have more of something that fills up and is given back much later, such as a disk.
+
+    Once less than ``scarce`` is free, whoever holds more than twice what is free gets no more: first the one that holds
+    most, and others at less and less, so that a part is left for those that hold nothing.
+    """
+    return wanted <= free and (free >= scarce or held <= OF_FREE * free)
 
 
 class Shares(Generic[Holder, Item]):

@@ -65,6 +65,7 @@ from svc.proxy.receipt_collector import ReceiptCollector
 from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource
 from svc.proxy.record_budget import Allowance, RecordBudget
 from svc.proxy.record_places import RecordPlaces
+from svc.proxy.record_room import RecordRoom
 from svc.proxy.release_points import ReleaseObserver, unobserved
 from svc.proxy.service import ProxyService
 from svc.proxy.status import proxy_members, proxy_totals
@@ -161,6 +162,13 @@ class Assembly:
             in_thread=in_daemon_thread(reactor),
             watched=lambda given: (*given.policy.files, *label_files(given.workload)),
         )
+        self._room = RecordRoom(
+            self._store,
+            database=store_name(settings.notary),
+            max_octets=settings.notary.maxBytes,
+            clock=reactor,
+            measured=self._store_reports.room_measured,
+        )
         self._places = self._make_places()
         self._notarizer = self._make_notarizer()
         self._collector = ReceiptCollector(
@@ -212,7 +220,7 @@ class Assembly:
         )
         self._serve_pages(proxy)
         clock = ClockService(utc_now, self._reactor, self._clock_stepped)
-        for server in (clock, self._publishers):
+        for server in (clock, self._publishers, *((self._room,) if self._stores else ())):
             server.setServiceParent(proxy.servers)
         if self._profile is not Profile.CLASSICAL:
             self._issuer_watch = IssuerWatch(settings.notary.pqIssuer or "", self._reactor, self._issuer_reached)
@@ -265,7 +273,8 @@ class Assembly:
                 self._reactor,
                 notary.rateWait,
             )
-        return RecordPlaces(notary.queue, self._reactor, notary.rateWait, budget, self._reports.admission_held)
+        held = self._reports.admission_held
+        return RecordPlaces(notary.queue, self._reactor, notary.rateWait, budget, held, self._room)
 
     def _make_stored(self) -> StoreAndForward:
         # Loaded here: a proxy without a buffer does not need sqlite3 for it.

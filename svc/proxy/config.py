@@ -164,6 +164,9 @@ class NotarySettings(Settings):
     certificate; a server on another machine must be verified. *Together*: not beside `path`."""
     retention: Duration = 90 * 86400.0
     """How long records are kept; pruned every ten minutes, while the clock runs evenly."""
+    maxBytes: Annotated[Size, Field(ge=2**24, le=2**44)] | None = None
+    """What the records may take where the disk is not this proxy's alone; without it all that is free. Near it, and
+    near a full disk, identities [share](security.md#shares) what is left. *Together*: not beside `database`."""
     profile: Literal["hybrid", "pq", "classical", "cnsa2"] = "hybrid"
     """Which signatures are made, see [profiles](receipts.md#profiles). `classical` logs a warning at each start."""
     pqIssuer: PqIssuerText | None = None
@@ -205,6 +208,8 @@ class NotarySettings(Settings):
     def _one_database(self) -> Self:
         if self.database is not None and "path" in self.model_fields_set:
             raise ValueError("either path or database, not both")
+        if self.database is not None and self.maxBytes is not None:
+            raise ValueError("maxBytes for a database in a file alone")
         return self
 
     @model_validator(mode="after")

@@ -21,6 +21,7 @@ from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import ReauthorizationSummary
 from svc.proxy.config import ProxySettings
 from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
+from svc.proxy.record_room import RoomReport
 from svc.sqlite.kind import Operation
 from svc.store.interface import Entity
 from svc.telemetry.connections import (
@@ -523,6 +524,7 @@ class NotaryStoreReports:
     Attributes:
         name: the file, or the server and name of the database.
         records: records that are durable since the start.
+        room: what is left for more, None before it is measured.
     """
 
     log = Logger()
@@ -532,6 +534,7 @@ class NotaryStoreReports:
         self._health = health
         self.name = name
         self.records = 0
+        self.room: RoomReport | None = None
         self._opened = False
         self._closing = False
 
@@ -554,6 +557,11 @@ class NotaryStoreReports:
         """Records are durable."""
         self.records += count
         self._metrics.committed(count, seconds)
+
+    def room_measured(self, room: RoomReport) -> None:
+        """The room that is left was measured."""
+        self.room = room
+        self._metrics.room_measured(room.octets, room.left, room.days)
 
     def writable_changed(self, writable: bool, trouble: str = "") -> None:
         """The database takes records again, or no more, and why not."""

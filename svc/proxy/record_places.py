@@ -16,12 +16,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any, Final
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from svc.proxy.errors import NotaryRate
 from svc.proxy.record_budget import RecordBudget
+from svc.proxy.record_room import RecordRoom
 from svc.shares import Shares
 from svc.telemetry.labels import AdmissionWait
 
@@ -79,6 +80,7 @@ class RecordPlaces:
         longest: seconds that an admission may wait.
         budget: rates of each identity, which an admission waits for before it waits for a place; None for none.
         held: receives a report of each admission that has to wait.
+        room: what is left for records in the database; None where that is not bounded.
     """
 
     def __init__(
@@ -88,11 +90,13 @@ class RecordPlaces:
         longest: float,
         budget: RecordBudget | None = None,
         held: HeldObserver = _unobserved,
+        room: RecordRoom | None = None,
     ) -> None:
         self.longest: Final = longest
         self._clock = clock
         self._budget = budget
         self._on_held = held
+        self._room = room
         self._shares: Shares[str, Deferred[Place]] = Shares(limit, TOGETHER, _LINGER)
         #: In the order in which they came, so that the first is the first whose time is over.
         self._waiting: OrderedDict[Deferred[Place], _Waiting] = OrderedDict()
@@ -119,8 +123,11 @@ class RecordPlaces:
         Take a place; ``octets`` is the most that the record takes in the database.
 
         Returns:
-            The place, or what fires with it; that fails with ``NotaryRate`` when it took too long.
+            The place, or what fires with it; that fails with ``NotaryRate`` when it took too long, and at once with
+            ``NotaryStoreUnavailable`` where too little room is left for this client.
         """
+        if self._room is not None and (refused := self._room.refusal(client, octets)) is not None:
+            return fail(refused)
         budgeted = None if self._budget is None else self._budget.reserve(client, octets)
         shares, now = self._shares, self._clock.seconds()
         if budgeted is None and not shares.waiting and shares.fits(client, now):
@@ -156,11 +163,15 @@ class RecordPlaces:
 
     def settle(self, place: Place, taken: int) -> None:
         """The record takes so many octets in the database."""
+        if self._room is not None:
+            self._room.settle(place.client, place.octets - taken)
         self._return_octets(place.client, place.octets - taken)
         place.octets = taken
 
     def give_back(self, place: Place) -> None:
         """The record of an exchange is durable."""
+        if self._room is not None:
+            self._room.stored(place.client, place.octets)
         self._forget(place)
         self._leave(place)
         if self._shares.waiting and self._next is None:
@@ -203,6 +214,8 @@ class RecordPlaces:
 
     def _placed(self, client: str, octets: int) -> Place:
         place = Place(client, octets)
+        if self._room is not None:
+            self._room.take(client, octets)
         self._young[place] = None
         return place
 

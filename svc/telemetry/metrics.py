@@ -7,6 +7,7 @@ series exist from the start, at zero: a rate includes its first event, and nothi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Final
@@ -337,6 +338,12 @@ class ProxyMetrics:
     def writable_changed(self, writable: bool) -> None:
         self._notary.writable.set(1 if writable else 0)
 
+    def room_measured(self, octets: int, left: int | None, days: float) -> None:
+        """Show what the records take, and what is left for more; without a bound that is infinite."""
+        self._notary.octets.set(octets)
+        self._notary.room.set(math.inf if left is None else left)
+        self._notary.days.set(days)
+
 
 class _ConnectionFamilies:
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -548,6 +555,19 @@ class _NotaryFamilies:
             "1 while new records can be promised a place, else 0.",
             registry=registry,
         )
+        self.octets: Final = Gauge("svc_proxy_notary_bytes", "Octets that the records take.", registry=registry)
+        self.room: Final = Gauge(
+            "svc_proxy_notary_room_bytes",
+            "Octets that are left for more records.",
+            registry=registry,
+        )
+        self.days: Final = Gauge(
+            "svc_proxy_notary_room_days",
+            "Days until no room is left, at the rate of the last day.",
+            registry=registry,
+        )
+        self.room.set(math.inf)
+        self.days.set(math.inf)
 
 
 class _SvidExpiryCollector(Collector):

@@ -64,6 +64,10 @@ ELSEWHERE = {
         "notary_admissions_held_total", reason="rate"
     ): "tests.integration.test_proxy_budget.BudgetTests.test_held_back",
     series("notary_admissions_waiting"): f"{_SHARES}test_requests",
+    **{
+        series(f"notary_{name}"): "tests.telemetry.test_metrics.NotaryTests.test_room"
+        for name in ("bytes", "room_bytes", "room_days")
+    },
     series("notary_signatures_waiting"): "tests.telemetry.test_metrics.NotaryTests.test_signing",
     **{
         series("policy_dry_run_total", protocol="http", result=result): f"{_POLICY}test_dry_run_and_audit"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -56,6 +57,9 @@ FAMILIES = {
     "svc_proxy_policy_reloads_total": ("counter", ("result",)),
     "svc_proxy_notary_commit_duration_seconds": ("histogram", ()),
     "svc_proxy_notary_lookup_duration_seconds": ("histogram", ()),
+    "svc_proxy_notary_bytes": ("gauge", ()),
+    "svc_proxy_notary_room_bytes": ("gauge", ()),
+    "svc_proxy_notary_room_days": ("gauge", ()),
     "svc_proxy_notary_signatures_waiting": ("gauge", ()),
     "svc_proxy_notary_admissions_waiting": ("gauge", ()),
     "svc_proxy_notary_admissions_held_total": ("counter", ("reason",)),
@@ -321,6 +325,15 @@ class NotaryTests(MetricsCase):
         self.assertEqual(1, self.value("svc_proxy_notary_writable"))
         self.metrics.writable_changed(False)
         self.assertEqual(0, self.value("svc_proxy_notary_writable"))
+
+    def test_room(self) -> None:
+        """What records take and what is left are shown; before a measurement, and without a bound, it is infinite."""
+        names = ("svc_proxy_notary_bytes", "svc_proxy_notary_room_bytes", "svc_proxy_notary_room_days")
+        self.assertEqual([0, math.inf, math.inf], [self.value(name) for name in names])
+        self.metrics.room_measured(5, 7, 1.5)
+        self.assertEqual([5, 7, 1.5], [self.value(name) for name in names])
+        self.metrics.room_measured(5, None, math.inf)
+        self.assertEqual([5, math.inf, math.inf], [self.value(name) for name in names])
 
     def test_signing(self) -> None:
         """The signatures that wait are read at each scrape."""
