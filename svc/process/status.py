@@ -111,12 +111,32 @@ class StoreStatus:
         path: the file, or the server and name of the database.
         trouble: why it is not writable; else empty.
         records: what was written since the start; of a notary, receipts and workload statements.
+        octets: what the records of a notary take.
+        room: how many octets are left for more.
+        room_days: for how many days that lasts at the rate of the last one; unknown where they do not grow.
     """
 
     path: str
     writable: bool
     trouble: str = ""
     records: int | None = None
+    octets: int | None = None
+    room: int | None = None
+    room_days: float | None = None
+
+    @property
+    def room_text(self) -> str:
+        """What is taken and what is left, for people; empty where that is not known."""
+        if self.octets is None:
+            return ""
+        text = f"records take {_amount(self.octets)}"
+        if self.room is not None:
+            text += f", {_amount(self.room)} left"
+        if self.room_days is not None:
+            text += (
+                f" for {self.room_days:,.0f} days" if self.room_days >= 2 else f" for {self.room_days * 24:.0f} hours"
+            )
+        return text
 
 
 @dataclass(frozen=True)
@@ -243,6 +263,13 @@ class Status:
     def as_json(self) -> dict[str, object]:
         """The document as JSON values."""
         return {"v": 1, "schema": SCHEMA, **_members(self)}
+
+
+def _amount(octets: int) -> str:
+    """Octets in the unit that leaves at least one of it."""
+    power = min(3, max(0, octets.bit_length() - 1) // 10)
+    number = octets / 1024**power
+    return f"{number:,.1f} {('B', 'KiB', 'MiB', 'GiB')[power]}" if power else f"{octets} B"
 
 
 def timestamp(instant: datetime) -> str:

@@ -245,6 +245,8 @@ def _counts(status: Status) -> Tag | str:
         chip = tags.span("✓ writable", class_="chip good") if store.writable else tags.span("✗", class_="chip bad")
         trouble = "" if store.writable else f" takes no records: {store.trouble or 'it is not open'}"
         parts.append(tags.p(tags.span(safe_text(store.path), class_="code"), " ", chip, safe_text(trouble)))
+        if store.room_text:
+            parts.append(tags.p(f"The {store.room_text}."))
     return section("Database" if len(shown) == 1 and store is not None else "Counts", *parts)
 
 

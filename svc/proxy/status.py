@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from svc.identity import SpiffeID
@@ -41,11 +43,18 @@ def proxy_members(
         "trust_domain": settings.trustDomain,
         "identities": tuple(_identity(each) for each in rotation.valid),
         "listeners": tuple(_listener(each, proxy.listeners.all_named(each.name)) for each in settings.listeners),
-        "store": StoreStatus(store_reports.name, store.writable, store.trouble, store_reports.records)
-        if settings.stores
-        else None,
+        "store": _store(store, store_reports) if settings.stores else None,
         "queued": None if proxy.stored is None else proxy.stored.messages,
     }
+
+
+def _store(store: INotaryStore, reports: NotaryStoreReports) -> StoreStatus:
+    status = StoreStatus(reports.name, store.writable, store.trouble, reports.records)
+    room = reports.room
+    if room is None:
+        return status
+    days = round(room.days, 2) if math.isfinite(room.days) else None
+    return replace(status, octets=room.octets, room=room.left, room_days=days)
 
 
 def _identity(credentials: CredentialSet) -> IdentityStatus:

@@ -62,7 +62,7 @@ def described(text: str) -> Status:
             IdentityStatus(text, NOW),
         ),
         listeners=(ListenerStatus(text, text, text, text, text, text, text, 1, 2, 1234, 3),),
-        store=StoreStatus(text, False, text, 5),
+        store=StoreStatus(text, False, text, 5, 900, 2**30, 12.0),
         denials={text: 7},
         last_errors=(LastError(NOW, text, text, text, text),),
     )
@@ -99,6 +99,10 @@ class StatusPageTests(SynchronousTestCase):
         self.assertEqual([(tag, name) for tag, name, _value in other.attributes], names)
         status_page(described(text), samples).encode()
         note_page(text, text).encode()
+
+    def test_room(self) -> None:
+        """What the records take, what is left, and for how long."""
+        self.assertIn("The records take 900 B, 1.0 GiB left for 12 days.", status_page(described("a"), []))
 
     def test_nothing_but_the_page(self) -> None:
         """There is no script, no style but the one that the policy allows, and nothing from elsewhere."""

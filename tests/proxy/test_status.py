@@ -7,6 +7,7 @@ from typing import Any, cast
 
 from svc.process.status import ListenerStatus
 from svc.proxy.observers import NotaryStoreReports
+from svc.proxy.record_room import RoomReport
 from svc.proxy.status import proxy_members
 from svc.telemetry.health import Health
 from tests.proxy.rig import BASE, OWN
@@ -29,6 +30,7 @@ class StatusTests(ListenersTestCase):
         rotation: Any = SimpleNamespace(valid=(self.rig.credentials,))
         reports = NotaryStoreReports(self.rig.metrics, health, "notary.db")
         reports.committed(3, 0.001)
+        reports.room_measured(RoomReport(5, 7, 1.234))
         return proxy_members(proxy, rotation, self.rig.store, reports)
 
     def listeners(self) -> tuple[ListenerStatus, ...]:
@@ -60,6 +62,7 @@ class StatusTests(ListenersTestCase):
         credentials = self.rig.credentials
         self.assertEqual((str(OWN.spiffe_id), credentials.close_at), (identity.spiffe_id, identity.serves_until))
         self.assertEqual((credentials.statement.id, None), (identity.statement_id, identity.pq_not_after))
+        self.assertEqual((5, 7, 1.23), tuple(vars(members["store"])[n] for n in ("octets", "room", "room_days")))
         self.assertEqual(
             ("notary.db", True, 3), tuple(vars(members["store"])[n] for n in ("path", "writable", "records"))
         )

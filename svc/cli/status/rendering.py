@@ -148,7 +148,8 @@ def _facts(status: Status) -> Iterator[Line]:
     if store is not None:
         state = ("writable", "") if store.writable else (f"not writable: {_shown(store.trouble, _MAX_SENTENCE)}", RED)
         records = [] if store.records is None else [Span(f"{store.records:,} written since the start")]
-        yield _line(Span(""), Span("store"), Span(_shown(store.path)), Span(*state), *records)
+        room = [Span(_shown(store.room_text, _MAX_SENTENCE))] if store.room_text else []
+        yield _line(Span(""), Span("store"), Span(_shown(store.path)), Span(*state), *records, *room)
     counts = ("clients", "sessions", "retained", "queued")
     if known := [f"{each} {getattr(status, each):,}" for each in counts if getattr(status, each) is not None]:
         yield _fact("broker", *known)

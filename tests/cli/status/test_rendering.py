@@ -122,6 +122,16 @@ class RenderingTests(SynchronousTestCase):
         store = {"path": "/x.db", "writable": False, "trouble": "disk full"}
         self.assertIn(f"/x.db  {RED}not writable: disk full", shown(answered(store=store), colour=True))
 
+    def test_room_of_the_store(self) -> None:
+        """What records take and what is left are shown, in days and below two in hours, as far as that is known."""
+        store: dict[str, object] = {"path": "/x.db", "writable": True, "octets": 900}
+        self.assertIn("/x.db  writable  records take 900 B\n", shown(answered(store=store)))
+        store |= {"octets": 1024, "room": 5 * 2**40}
+        self.assertIn("records take 1.0 KiB, 5,120.0 GiB left\n", shown(answered(store=store)))
+        store |= {"octets": 1024**2 - 1, "room": 2**20, "roomDays": 2}
+        self.assertIn("records take 1,024.0 KiB, 1.0 MiB left for 2 days\n", shown(answered(store=store)))
+        self.assertIn("left for 48 hours\n", shown(answered(store=store | {"roomDays": 1.99})))
+
     def test_several(self) -> None:
         """Processes are apart by an empty line; one that is not reached has its reason."""
         lost = Answer("[::1]:1", error=StatusUnreachable(address="[::1]:1", cause="connection refused"))
