@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.shares import MAX_REMEMBERED, Shares
+from svc.shares import MAX_REMEMBERED, OF_FREE, Shares, fits_left
 
 _HOLDERS = st.sampled_from("abcdef")
 #: Who wants a place, or (a number) which of the places that are held is given back; and the seconds until then.
@@ -62,6 +62,35 @@ class Places:
     def wanting(self) -> set[str]:
         """Those who wait."""
         return {holder for holder, _number in self.waiting}
+
+
+class LeftTests(SynchronousTestCase):
+    """What fills up and is given back much later."""
+
+    def test_bounds(self) -> None:
+        """Far from the end only what does not fit is refused; from there on twice what is free is the most."""
+        self.assertTrue(fits_left(10**9, 100, 100, 100))
+        self.assertFalse(fits_left(0, 101, 100, 100))
+        self.assertTrue(fits_left(198, 99, 99, 100))
+        self.assertFalse(fits_left(199, 99, 99, 100))
+        self.assertFalse(fits_left(0, 1, 0, 100))
+
+    @given(
+        st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 2000)), max_size=20),
+        st.integers(0, 10_000),
+        st.integers(1, 5000),
+    )
+    def test_a_part_is_left(self, wanting: list[tuple[str, int]], held: int, scarce: int) -> None:
+        """However holders take one after the other, a part is left, and who holds most is refused first."""
+        holding, free = Counter({"first": held}), scarce
+        for each, count in wanting:
+            for _each in range(count):
+                if fits_left(holding[each], 1, free, scarce):
+                    holding[each], free = holding[each] + 1, free - 1
+        # One alone leaves a third, each further one a third of that; less what is lost by rounding.
+        self.assertGreaterEqual(free, scarce / (OF_FREE + 1) ** 6 - 1.5)
+        refused = [holding[each] for each in holding if not fits_left(holding[each], 1, free, scarce)]
+        self.assertEqual(sorted(holding.values())[len(holding) - len(refused) :], sorted(refused))
 
 
 class SharesTests(SynchronousTestCase):

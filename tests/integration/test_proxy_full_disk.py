@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import subprocess
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.peers.faulty_disk import Breakable, fill, later, memory_disk, mounted
 from tests.peers.folders import short_folder
-from tests.peers.independent_clients import Ended, Response
+from tests.peers.independent_clients import Ended, RawConnection, Response
 from tests.peers.waiting import eventually
 
 
@@ -154,6 +156,49 @@ class FullDiskTests(DiskTestCase):
         self.assert_refuses_in_time(proxy)
         filler.unlink()
         self.assert_back(proxy, "svc.store.opened")
+
+
+class SharedDiskTests(DiskTestCase):
+    """One identity fills a small disk; another one goes on."""
+
+    def answers(self, proxy: Breakable, tls: ssl.SSLContext, count: int) -> list[Response]:
+        """Ask on one connection for large records, until one is refused or there are as many."""
+        fields = f"Svc-Notarization-Level: logRequest\r\nX-Filler: {'x' * 30_000}\r\n"
+        found: list[Response] = []
+        with RawConnection(proxy.port, tls) as connection:
+            while len(found) < count and (not found or found[-1].status == 200):
+                found.append(connection.request("/", fields=fields))
+        return found
+
+    def test_one_fills_it(self) -> None:
+        """Who holds most gets 503 and is named, others have records; also after a crash, and with nothing lost."""
+        proxy = self.proxy(memory_disk(self.stack, "64m"))
+        greedy, other = proxy.ground.tls, proxy.ground.other
+        room = partial(proxy.metric, "svc_proxy_notary_room_bytes")
+        eventually(lambda: room() < 64 * 1024 * 1024, what="a measurement")
+        filled = self.answers(proxy, greedy, 3000)
+        self.assertGreater(len(filled), 300)
+        self.assertLess(len(filled), 1500)
+        for again in (False, True):
+            if again:
+                proxy.kill()
+                proxy.serve()
+                eventually(lambda: room() < 64 * 1024 * 1024, what="a measurement")
+            asked = len(proxy.application.asked)
+            [refused] = self.answers(proxy, greedy, 1) if again else filled[-1:]
+            self.assertEqual((503, "notary_unavailable"), (refused.status, json.loads(refused.body)["code"]))
+            self.assertIsNotNone(refused.get("retry-after"))
+            self.assertEqual(asked, len(proxy.application.asked))
+            self.assertEqual([200] * 50, [each.status for each in self.answers(proxy, other, 50)])
+            self.assertEqual(503, proxy.ask("signRequest").status)
+            self.assertEqual(200, proxy.ask("workload").status)
+            self.assertTrue(proxy.readiness()["store"]["ok"])
+        [logged, *_] = eventually(lambda: proxy.records("svc.notary.record.failed"), what="the record of a refusal")
+        self.assertRegex(
+            logged["detail"], r"\d+ octets are left on the disk, and records of \S+/sa/api take \d+ already"
+        )
+        self.assertGreater(room(), 4 * 1024 * 1024)
+        self.assertEqual([], proxy.lost())
 
 
 class BrokenDiskTests(DiskTestCase):

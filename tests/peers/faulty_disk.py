@@ -65,11 +65,14 @@ class Application:
 
 
 class Ground:
-    """What does not break: the authority, its roots and a client."""
+    """What does not break: the authority, its roots, a client and another one."""
 
     def __init__(self, stack: ExitStack) -> None:
-        self.authority = stack.enter_context(RunningAuthority(entries=[entry("/ns/shop/sa/api")]))
-        self.tls = Credentials.fetch(self.authority, short_folder(stack)).context()
+        self.authority = stack.enter_context(
+            RunningAuthority(entries=[entry("/ns/shop/sa/api"), entry("/ns/shop/sa/other")])
+        )
+        self.tls = Credentials.fetch(self.authority, short_folder(stack), "/ns/shop/sa/api").context()
+        self.other = Credentials.fetch(self.authority, short_folder(stack), "/ns/shop/sa/other").context()
         self.verifier = ReceiptVerifier(self.authority)
 
 

@@ -353,6 +353,10 @@ class NotaryTests(RuleTestCase):
             whole(notary=f'{{profile: classical, path: /n.db, database: "{url}"}}'),
             ("notary", "a mapping", "either path or database, not both"),
         )
+        self.refused(
+            whole(notary=f'{{profile: classical, maxBytes: 1GiB, database: "{url}"}}'),
+            ("notary", "a mapping", "maxBytes for a database in a file alone"),
+        )
 
     def test_database_without_a_secret(self) -> None:
         """A password is refused with the alternatives and never repeated, even below an unknown key."""
@@ -438,7 +442,11 @@ class NotaryTests(RuleTestCase):
 
     def test_bounds_of_octets(self) -> None:
         """Octet allowances have a lower and an upper bound; every burst can hold the largest record."""
-        for key, least, most in (("recordOctetsPerSecond", 1024, 2**30), ("recordOctetsBurst", 2**20, 2**40)):
+        for key, least, most in (
+            ("recordOctetsPerSecond", 1024, 2**30),
+            ("recordOctetsBurst", 2**20, 2**40),
+            ("maxBytes", 2**24, 2**44),
+        ):
             for value in (least, most):
                 settings = read(whole(notary=f"{{profile: classical, {key}: {value}B}}"))
                 self.assertEqual(getattr(settings.notary, key), value)
