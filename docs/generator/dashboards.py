@@ -349,6 +349,13 @@ def _proxy_notary(m: Metrics) -> tuple[Panel, ...]:
             bad_below=1,
         ),
         _graph(
+            "Room for records",
+            "bytes",
+            Query(m.total("svc_proxy_notary_bytes", "instance"), "taken, {{instance}}"),
+            Query(m.total("svc_proxy_notary_room_bytes", "instance"), "left, {{instance}}"),
+            about="Below 256 MiB or 10 % who holds most is refused first.",
+        ),
+        _graph(
             "Errors of the database",
             "ops",
             Query(f"{m.rate('svc_proxy_notary_db_errors_total', 'op', 'entity')} > 0", "{{op}} {{entity}}"),

@@ -17,12 +17,14 @@ from svc.proxy.eviction import MOST_SHARES
 from svc.proxy.http.notary_endpoint import MAX_SEARCHES
 from svc.proxy.record_budget import MAX_CLIENTS
 from svc.proxy.record_places import TOGETHER
+from svc.proxy.record_room import SCARCE_OCTETS
 from svc.settings import MAX_FILE as MAX_CONFIGURATION
 from svc.settings import format_duration, format_size
 from svc.shares import MAX_REMEMBERED
 from svc.sqlite.threads import COMMIT_SECONDS
 from svc.store.search import SEARCH_OCTETS, SEARCH_ROWS
 from svc.store.threaded import READ_LIMIT, SEARCH_LIMIT
+from svc.store.usage import MAX_HOLDERS
 from svc.strictjson import MAX_DEPTH, MAX_NODES
 from svc.telemetry.log_writer import MAX_WAITING
 from svc.telemetry.records import MAX_RECORD
@@ -57,6 +59,9 @@ def bounds() -> str:
         ("a head that has begun", _time(_of(TimeoutSettings, "header")), "`timeouts.header`"),
         ("the next octet of a body", _time(_of(TimeoutSettings, "stream")), "`timeouts.stream`"),
         ("a whole exchange", _time(_of(TimeoutSettings, "exchange")), "`timeouts.exchange`"),
+        ("records in the database", "the disk", "`notary.maxBytes`"),
+        ("free room from which on identities share it", f"10 %, at least {format_size(SCARCE_OCTETS)}", "fixed"),
+        ("identities whose octets are known, those that hold most", str(MAX_HOLDERS), "fixed"),
         (
             "records in the queue to signer and writer, of one client identity alone",
             str(_of(NotarySettings, "queue")),
