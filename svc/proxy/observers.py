@@ -561,7 +561,7 @@ class NotaryStoreReports:
     def room_measured(self, room: RoomReport) -> None:
         """The room that is left was measured."""
         self.room = room
-        self._metrics.room_measured(room.octets, room.left, room.days)
+        self._metrics.room_measured(room.octets, room.left, room.days * 86400)
 
     def writable_changed(self, writable: bool, trouble: str = "") -> None:
         """The database takes records again, or no more, and why not."""

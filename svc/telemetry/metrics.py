@@ -338,11 +338,11 @@ class ProxyMetrics:
     def writable_changed(self, writable: bool) -> None:
         self._notary.writable.set(1 if writable else 0)
 
-    def room_measured(self, octets: int, left: int | None, days: float) -> None:
-        """Show what the records take, and what is left for more; without a bound that is infinite."""
+    def room_measured(self, octets: int, left: int | None, seconds: float) -> None:
+        """Show what the records take, what is left for more, infinite without a bound, and for how long."""
         self._notary.octets.set(octets)
         self._notary.room.set(math.inf if left is None else left)
-        self._notary.days.set(days)
+        self._notary.lasts.set(seconds)
 
 
 class _ConnectionFamilies:
@@ -561,13 +561,13 @@ class _NotaryFamilies:
             "Octets that are left for more records.",
             registry=registry,
         )
-        self.days: Final = Gauge(
-            "svc_proxy_notary_room_days",
-            "Days until no room is left, at the rate of the last day.",
+        self.lasts: Final = Gauge(
+            "svc_proxy_notary_room_seconds",
+            "Seconds until no room is left, at the rate of the last day.",
             registry=registry,
         )
         self.room.set(math.inf)
-        self.days.set(math.inf)
+        self.lasts.set(math.inf)
 
 
 class _SvidExpiryCollector(Collector):

@@ -66,7 +66,7 @@ ELSEWHERE = {
     series("notary_admissions_waiting"): f"{_SHARES}test_requests",
     **{
         series(f"notary_{name}"): "tests.telemetry.test_metrics.NotaryTests.test_room"
-        for name in ("bytes", "room_bytes", "room_days")
+        for name in ("bytes", "room_bytes", "room_seconds")
     },
     series("notary_signatures_waiting"): "tests.telemetry.test_metrics.NotaryTests.test_signing",
     **{

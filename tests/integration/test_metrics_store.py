@@ -276,8 +276,10 @@ class StartingTests(StoreCase):
             for each in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
                 each.unlink()
             path.write_bytes(b"this is no database\n" * 1000)
+            # A measurement may have opened the former file again since then, until a reading fails in it.
             self.assertEqual(503, connection.request(f"{NOTARY}/receipts/{receipt}").status)
-            self.assertEqual((1, 1), (self.count(proxy, "get", "receipt"), self.count(proxy, "get", "db")))
+            eventually(lambda: self.count(proxy, "get", "db") == 1, what="a reading of the other file")
+            self.assertIn(self.count(proxy, "get", "receipt"), (1, 2))
 
     test_replaced.claims = {db_error("get", "db")}  # type: ignore[attr-defined]
 

@@ -59,7 +59,7 @@ FAMILIES = {
     "svc_proxy_notary_lookup_duration_seconds": ("histogram", ()),
     "svc_proxy_notary_bytes": ("gauge", ()),
     "svc_proxy_notary_room_bytes": ("gauge", ()),
-    "svc_proxy_notary_room_days": ("gauge", ()),
+    "svc_proxy_notary_room_seconds": ("gauge", ()),
     "svc_proxy_notary_signatures_waiting": ("gauge", ()),
     "svc_proxy_notary_admissions_waiting": ("gauge", ()),
     "svc_proxy_notary_admissions_held_total": ("counter", ("reason",)),
@@ -328,7 +328,7 @@ class NotaryTests(MetricsCase):
 
     def test_room(self) -> None:
         """What records take and what is left are shown; before a measurement, and without a bound, it is infinite."""
-        names = ("svc_proxy_notary_bytes", "svc_proxy_notary_room_bytes", "svc_proxy_notary_room_days")
+        names = ("svc_proxy_notary_bytes", "svc_proxy_notary_room_bytes", "svc_proxy_notary_room_seconds")
         self.assertEqual([0, math.inf, math.inf], [self.value(name) for name in names])
         self.metrics.room_measured(5, 7, 1.5)
         self.assertEqual([5, 7, 1.5], [self.value(name) for name in names])
