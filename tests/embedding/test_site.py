@@ -67,7 +67,10 @@ class OpenTests(SynchronousTestCase):
             ({"start_timeout": "soon"}, "start_timeout: 'soon': expected seconds"),
             ({"start_timeout": True}, "start_timeout: True: expected seconds"),
             ({"record_octets_burst": 1}, "record_octets_burst: '1B': expected "),
-            ({"unknown": 1}, "unknown: no such argument: expected one of database, path, pq_bundle, pq_issuer, "),
+            (
+                {"unknown": 1},
+                "unknown: no such argument: expected one of database, max_bytes, path, pq_bundle, pq_issuer, ",
+            ),
             ({"pqIssuer": "unix:///pq.sock"}, "pqIssuer: no such argument: expected pq_issuer"),
             ({"profile": "hybrid"}, "the arguments: given together: expected pq_issuer, which profile hybrid needs"),
             ({"notarization": "some"}, "notarization: 'some': expected "),
