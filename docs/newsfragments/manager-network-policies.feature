@@ -1,1 +1,0 @@
-The manager keeps a NetworkPolicy in enabled namespaces that lets the metrics of injected proxies be read from the namespace of the monitoring alone, as long as no other NetworkPolicy for ingress is there; it needs new rights (`docs/manager.md`), which the chart gives.
