@@ -102,10 +102,15 @@ class Site:
 
     def subscriber(self, topic: str = "#", **more: Any) -> RawClient:
         """A client of the broker, with a session that lasts."""
-        client = self.stack.enter_context(RawClient(self.mosquitto.port))
-        client.connect("subscriber", **(more or lasting(Version.V5)))
+        client = self.resumed(**more)
         client.send(Subscribe(1, [Subscription(topic, 2)]))
         assert isinstance(client.receive(), Suback)
+        return client
+
+    def resumed(self, **more: Any) -> RawClient:
+        """The same client with the session that it has: messages may come at once."""
+        client = self.stack.enter_context(RawClient(self.mosquitto.port))
+        client.connect("subscriber", **(more or lasting(Version.V5)))
         return client
 
 
@@ -165,7 +170,7 @@ class BrokerDownTests(Case):
         eventually(lambda: site.proxy.metric("svc_proxy_mqtt_buffer_messages_queued") == 120.0)
         self.assertEqual(80.0, site.proxy.metric("svc_proxy_mqtt_buffer_messages_acked_total", source="middleware"))
         site.mosquitto.start()
-        subscriber = site.subscriber()
+        subscriber = site.resumed()
         payloads = [each.payload for each in deliveries(subscriber, 120)]
         self.assertCountEqual(expected, payloads)
         for version, qos in itertools.product(VERSIONS, QUALITIES):
@@ -188,7 +193,7 @@ class BrokerDownTests(Case):
         site.proxy.kill()
         site.mosquitto.start()
         site.proxy.start()
-        payloads = [each.payload for each in deliveries(site.subscriber(), 30)]
+        payloads = [each.payload for each in deliveries(site.resumed(), 30)]
         for qos in QUALITIES:
             own = [b"%d" % number for number in range(qos, 30, 3)]
             self.assertEqual(own, [each for each in payloads if each in own])
@@ -370,7 +375,7 @@ class SessionTests(Case):
                 client.send(Disconnect())
             client.close()
         self.site.mosquitto.start()
-        arrived = [(each.topic, each.payload) for each in deliveries(self.site.subscriber(), 3)]
+        arrived = [(each.topic, each.payload) for each in deliveries(self.site.resumed(), 3)]
         self.assertEqual([b"message", b"will"], [payload for topic, payload in arrived if topic == "t/vanishes"])
         self.assertEqual([b"message"], [payload for topic, payload in arrived if topic == "t/leaves"])
 
@@ -386,7 +391,7 @@ class SessionTests(Case):
         self.assertFalse(client.connect("c").session_present)
         publish(client, "t", b"new", 2, 1)
         self.site.mosquitto.start()
-        self.assertEqual([b"old", b"new"], [each.payload for each in deliveries(self.site.subscriber(), 2)])
+        self.assertEqual([b"old", b"new"], [each.payload for each in deliveries(self.site.resumed(), 2)])
 
     def test_another_identity(self) -> None:
         """A client identifier with a session is refused to another identity; the same one takes it over."""
@@ -540,7 +545,7 @@ class PairTests(Case):
         ]
         eventually(refused)
         site.mosquitto.start()
-        subscriber, arrived = site.subscriber(), []
+        subscriber, arrived = site.resumed(), []
         while {each for own in expected.values() for each in own} - set(arrived):
             arrived += [each.payload for each in deliveries(subscriber, 1)]
         for (version, qos), own in expected.items():
