@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
-import threading
-import time
 from contextlib import ExitStack
 from types import SimpleNamespace
 from typing import Any
@@ -25,14 +21,14 @@ from svc.wire.mqtt import (
     Version,
     encode,
 )
-from tests.integration.test_proxy_turns import LONGEST, REQUESTS, Flood
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.broker import RunningBroker
+from tests.peers.flood import EndlessSender, Flood
 from tests.peers.folders import short_folder
 from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.mqttclient import RawClient
 from tests.peers.proxy import RunningProxy
-from tests.peers.waiting import Shared, eventually, free_port
+from tests.peers.waiting import Shared, free_port
 
 POLICY = """\
 apiVersion: svc.internal/v1alpha1
@@ -52,36 +48,9 @@ def octets(*packets: Packet) -> bytes:
 PINGS = octets(Pingreq()) * 60_000
 REFUSED = octets(*(Publish("$x", b"", 1, packet_id=each) for each in range(1, 10_000)))
 RELEASES = octets(*(Acknowledgement(PacketType.PUBREL, each) for each in range(1, 65_536)))
-DEEP = octets(Subscribe(1, [Subscription(f"{number}/" + "/".join("a" * 190)) for number in range(1000)]))
-
-
-class FloodingBroker:
-    """A broker that accepts every client and sends PUBREL without end."""
-
-    def __init__(self, stack: ExitStack) -> None:
-        self._listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        self.port = self._listening.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                threading.Thread(target=self._serve, args=self._listening.accept()[:1], daemon=True).start()
-
-    @staticmethod
-    def _serve(connection: socket.socket) -> None:
-        with contextlib.suppress(OSError), connection:
-            connection.recv(65536)
-            connection.sendall(encode(Connack(), Version.V5, "server"))
-            threading.Thread(target=FloodingBroker._read, args=[connection], daemon=True).start()
-            while True:
-                connection.sendall(RELEASES)
-
-    @staticmethod
-    def _read(connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):
-            while connection.recv(1 << 20):
-                pass
+FILTERS = [Subscription(f"{number}/" + "/".join("a" * 190)) for number in range(1000)]
+#: More packets than are on their way: a packet identifier is used again when it was acknowledged.
+DEEP = octets(*(Subscribe(packet_id, FILTERS) for packet_id in range(1, 65)))
 
 
 def _make(stack: ExitStack) -> Any:
@@ -90,7 +59,7 @@ def _make(stack: ExitStack) -> Any:
     authority = stack.enter_context(RunningAuthority(entries=[entry(each) for each in names]))
     (folder / "policy.yaml").write_text(POLICY)
     broker = stack.enter_context(RunningBroker())
-    flooding = FloodingBroker(stack).port
+    flooding = EndlessSender(stack, encode(Connack(), Version.V5, "server"), RELEASES).port
     ports = {name: free_port() for name in ("open", "stored", "flooded", "stored-flooded")}
     listeners = [
         {
@@ -134,22 +103,11 @@ class TurnTests(SynchronousTestCase):
         return made
 
     def assert_served(self, flood: Flood) -> None:
-        """Each request of a series is answered soon; a busy machine gets another series."""
+        """A client that sends PINGREQ once at a time is answered soon."""
         client = RawClient(self.rig.ports["open"], tls=self.rig.web.wrap_socket)
         self.addCleanup(client.close)
         client.connect("patient")
-
-        def series() -> bool:
-            before, longest = flood.received, 0.0
-            for _ in range(REQUESTS):
-                began = time.monotonic()
-                client.sync()
-                longest = max(longest, time.monotonic() - began)
-            return longest < LONGEST and flood.received > before
-
-        with flood:
-            eventually(lambda: flood.received > 0, what="a flood")
-            eventually(series, what="a series of requests that are answered soon")
+        flood.assert_served(client.sync)
 
     def test_pings(self) -> None:
         """PINGREQ that pass through the proxy."""
