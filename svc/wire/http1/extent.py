@@ -17,8 +17,8 @@ _LINE_END: Final = b"\r\n"
 _EMPTY_LINE: Final = b"\r\n\r\n"
 
 
-class RequestExtent:
-    """Follows the requests of one connection, piece by piece."""
+class MessageExtent:
+    """Follows the requests of one connection, or the chunks of a response, piece by piece."""
 
     __slots__ = ("_chunked", "_in_trailers", "_line", "_line_ended", "_remaining", "_tail", "irregular")
 

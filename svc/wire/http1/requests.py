@@ -15,7 +15,7 @@ import httptools
 
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.fields import FIELD_CLASSES, Field, encode_fields, is_token
-from svc.wire.http1.extent import RequestExtent
+from svc.wire.http1.extent import MessageExtent
 from svc.wire.http1.fast_path import FieldLines, parse_lines
 from svc.wire.http1.framing import InterpretedField, read_framing
 from svc.wire.http1.messages import MAX_FORWARDS, VERSIONS, End, Event, MessageLimits, RequestHead
@@ -103,7 +103,7 @@ class RequestParser(Parser):
         #: Whether llhttp is between two messages, and no octet of a request or line end was read since the last one.
         self._between_messages = True
         self._last_lines: FieldLines | None = None
-        self._extent = RequestExtent()
+        self._extent = MessageExtent()
 
     def feed(self, data: bytes) -> list[Event]:
         """

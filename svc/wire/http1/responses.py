@@ -14,7 +14,7 @@ import httptools
 
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.fields import Field
-from svc.wire.http1.extent import RequestExtent
+from svc.wire.http1.extent import MessageExtent
 from svc.wire.http1.fast_path import FieldLines, parse_lines
 from svc.wire.http1.framing import read_framing
 from svc.wire.http1.messages import MAX_INTERIM, VERSIONS, End, Event, Excess, Interim, MessageLimits, ResponseHead
@@ -103,7 +103,7 @@ class ResponseParser(Parser):
         #: Missing octets of a body of known length.
         self._remaining: int | None = None
         #: Follows chunks, so that slices end where they do; None where they were not followed from the first one on.
-        self._extent: RequestExtent | None = None
+        self._extent: MessageExtent | None = None
 
     @property
     def started(self) -> bool:
@@ -162,7 +162,7 @@ class ResponseParser(Parser):
             # llhttp takes a lone LF for the empty line.
             if not first or events[0] is not self._head or begin < 4 or data.find(b"\n\n", 0, begin) >= 0:
                 return
-        self._extent = RequestExtent()
+        self._extent = MessageExtent()
         self._extent.head_ended(None, chunked=True)
         self._extent.end(data, begin)
 
