@@ -1,12 +1,12 @@
-"""Compressed archives of which the same content has the same octets."""
+"""Compressed archives of which the same content has the same octets, as layers of images."""
 
 from __future__ import annotations
 
-import gzip
-import io
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
+
+from images.archive import Content, write_layer
 
 
 def write_tar(path: Path, seconds: int, files: Iterable[tuple[str, bytes, int]]) -> None:
@@ -18,13 +18,7 @@ def write_tar(path: Path, seconds: int, files: Iterable[tuple[str, bytes, int]])
         seconds: the time of the files, since 1970.
         files: name, content and mode of each.
     """
-    tar = io.BytesIO()
-    with tarfile.open(fileobj=tar, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, content, mode in sorted(files):
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mode, entry.mtime = len(content), mode, seconds
-            archive.addfile(entry, io.BytesIO(content))
-    path.write_bytes(gzip.compress(tar.getvalue(), mtime=seconds))
+    write_layer(path, ((name, Content(data, mode=mode, mtime=seconds)) for name, data, mode in files))
 
 
 def rewrite_tar(path: Path, seconds: int) -> None:

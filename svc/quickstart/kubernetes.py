@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from svc.data import FOLDER
-from svc.quickstart.processes import QuickstartError, uninterrupted
+from svc.quickstart.processes import QuickstartError, run, uninterrupted
 
 _TOOLS: Final = ("kubernetes", "containerd", "coredns", "helm", "spire")
 #: The clusters that runs of this checkout have started and not ended.
@@ -229,16 +229,8 @@ class KubernetesQuickstart:
         self._steps += 1
         name = f"{self._steps:02}-{re.sub(r'[^a-z0-9]+', '-', what.lower())[:40].strip('-')}"
         output, errors = self._folder / f"{name}.out", self._folder / f"{name}.err"
-        with output.open("wb") as stdout, errors.open("wb") as stderr, contextlib.ExitStack() as stack:
-            # An interrupt inside Popen would leave a started process without a reference to end it by.
-            with uninterrupted():
-                process = subprocess.Popen(list(command), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
-                stack.enter_context(process)
-                stack.callback(process.kill)
-            while meanwhile is not None and process.poll() is None:
-                meanwhile()
-                time.sleep(1.0)
-            status = process.wait()
+        with output.open("wb") as stdout, errors.open("wb") as stderr:
+            status = run(command, stderr, stdout, meanwhile)
         return status, output.read_text(errors="replace"), errors.read_text(errors="replace")
 
     def _note_state(self) -> None:

@@ -86,13 +86,31 @@ def uninterrupted() -> Iterator[None]:
         raise KeyboardInterrupt
 
 
-def run(command: Sequence[str], stderr: IO[bytes]) -> int:
-    """Run a command without input and return its status; an interrupt at any moment kills it."""
+def run(
+    command: Sequence[str],
+    stderr: IO[bytes],
+    stdout: IO[bytes] | None = None,
+    meanwhile: Callable[[], object] | None = None,
+) -> int:
+    """
+    Run a command without input and return its status; an interrupt at any moment kills it.
+
+    Args:
+        command: the program and its arguments.
+        stderr: where its standard error goes.
+        stdout: where its standard output goes; by default that of this process.
+        meanwhile: called each second while it runs.
+    """
     with contextlib.ExitStack() as stack:
         # An interrupt inside Popen would leave a started process without a reference to kill it by.
         with uninterrupted():
-            process = stack.enter_context(subprocess.Popen(list(command), stdin=subprocess.DEVNULL, stderr=stderr))
+            process = stack.enter_context(
+                subprocess.Popen(list(command), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr)
+            )
             stack.callback(process.kill)
+        while meanwhile is not None and process.poll() is None:
+            meanwhile()
+            time.sleep(1.0)
         return process.wait()
 
 
