@@ -348,10 +348,7 @@ def main(arguments: list[str]) -> int:
     checkout = Path(os.environ.get("SVC_CHECKOUT", ".")).absolute()
     try:
         if options.stop:
-            ended = State(checkout / _STATE).stop()
-            for name in kubernetes.kept(checkout):
-                kubernetes.end(checkout, name)
-                ended.append(name)
+            ended = [*State(checkout / _STATE).stop(), *kubernetes.stop(checkout)]
             result = f"stopped {', '.join(ended)}" if ended else "nothing was running"
             print(f"quickstart: {result}", file=sys.stderr)
         else:

@@ -50,7 +50,7 @@ class KubernetesQuickstart:
         self._checkout = checkout
         self._shortened = shortened
         self._name = f"quickstart-{secrets.token_hex(4)}"
-        self._folder = Path(tempfile.gettempdir()).absolute() / f"svc-{self._name}"
+        self._folder = _folder(self._name)
         self._began = time.monotonic()
         self._steps = 0
         self._kubeconfig = ""
@@ -258,7 +258,8 @@ def failed(what: str, status: int, output: str, folder: Path) -> QuickstartError
     hint = ""
     if len(lines) > 1 and lines[-1].startswith("     ") and lines[-2].startswith("svc: "):
         hint = f"{lines.pop().strip()}; "
-    last = lines[-1].removeprefix("svc: ").removeprefix("Error: ")[:300] if lines else "it wrote nothing"
+    # Helm lists several causes behind tabs and asterisks.
+    last = lines[-1].removeprefix("svc: ").removeprefix("Error: ").lstrip("\t* ")[:300] if lines else "it wrote nothing"
     return QuickstartError("step_failed", what=what, status=status, last=last, advice=hint, folder=folder)
 
 
@@ -283,6 +284,31 @@ def end(checkout: Path, name: str) -> None:
     mark.unlink(missing_ok=True)
 
 
+def stop(checkout: Path) -> list[str]:
+    """
+    End the clusters of :func:`kept`, and remove the folders that killed runs have left.
+
+    Args:
+        checkout: the folder of the project.
+
+    Returns:
+        Their names.
+
+    Raises:
+        QuickstartError: one could not be ended.
+    """
+    names = kept(checkout)
+    for name in names:
+        end(checkout, name)
+        shutil.rmtree(_folder(name), ignore_errors=True)
+    return names
+
+
 def kept(checkout: Path) -> list[str]:
     """The names of the clusters that were started from a checkout and not ended."""
     return sorted(path.name for path in (checkout / _CLUSTERS).glob("*"))
+
+
+def _folder(name: str) -> Path:
+    """Where the run that has started a cluster keeps the output of its steps."""
+    return Path(tempfile.gettempdir()).absolute() / f"svc-{name}"

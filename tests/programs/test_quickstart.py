@@ -67,9 +67,12 @@ class ClusterTests(SynchronousTestCase):
         script.chmod(0o755)
 
     def test_stop(self) -> None:
-        """``--stop`` ends each cluster that was begun, also one whose run was killed, and names it."""
+        """``--stop`` ends each cluster that was begun, also of a run that was killed, with its folder, and names it."""
         for name in ("quickstart-b", "quickstart-a"):
             (self.checkout / ".quickstart" / "clusters" / name).touch()
+        left = self.checkout / "svc-quickstart-a"
+        left.mkdir()
+        self.patch(tempfile, "tempdir", str(self.checkout))
         self.patch(os, "environ", {**os.environ, "SVC_CHECKOUT": str(self.checkout)})
         errors = io.StringIO()
         with contextlib.redirect_stderr(errors):
@@ -78,6 +81,7 @@ class ClusterTests(SynchronousTestCase):
         calls = (self.checkout / "calls").read_text().splitlines()
         self.assertEqual(["--name quickstart-a down", "--name quickstart-b down"], calls)
         self.assertEqual([], kept(self.checkout))
+        self.assertFalse(left.exists())
 
     def test_not_begun(self) -> None:
         """A cluster that was not begun is not touched."""

@@ -25,6 +25,11 @@ class FailedTests(SynchronousTestCase):
         self.assertEqual("helm install ended with status 1: INSTALLATION FAILED: timed out", message)
         self.assertEqual("the whole output of each step is in /tmp/x", hint)
 
+    def test_several_causes(self) -> None:
+        """Of several causes the last one is given, without the marks of a list."""
+        message, _hint = self.said("Error: INSTALLATION FAILED: 1 error occurred:\n\t* timed out waiting\n\n\n")
+        self.assertEqual("helm install ended with status 1: timed out waiting", message)
+
     def test_own_hint(self) -> None:
         """A command of the project gives its own hint, which comes first."""
         message, hint = self.said("svc: a cluster needs runc\n     as root: apt-get install runc\n")
