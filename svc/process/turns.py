@@ -7,6 +7,7 @@ it, asks whether its time is over, and then waits here, unread, for a later turn
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -50,6 +51,27 @@ class Turns:
     def over(self, deadline: float) -> bool:
         """Whether a connection is to wait with what is left; asked after each message, or some that cost little."""
         return self._clock.seconds() >= deadline
+
+    def take_slices(self, data: bytes, take: Callable[[bytes, int], int]) -> bytes:
+        """
+        Handle what was read in slices, until the turn is over.
+
+        Args:
+            data: what was read.
+            take: handles the slice from an offset on, and returns where the next one begins; the length of the data
+                where none follows.
+
+        Returns:
+            What is left for a later turn; the time is not looked at before the third slice.
+        """
+        begin, deadline = take(data, 0), None
+        while begin < len(data):
+            if deadline is None:
+                deadline = self.deadline()
+            elif self.over(deadline):
+                return data[begin:]
+            begin = take(data, begin)
+        return b""
 
     def wait(self, connection: UnfinishedRead) -> None:
         """Let a connection read on in a later turn, behind all that wait."""

@@ -63,6 +63,21 @@ class TurnsTests(SynchronousTestCase):
             self.assertEqual(reading.left, left)
         self.assertEqual(self.clock.calls, [])
 
+    def test_slices_of_a_read(self) -> None:
+        """Slices are taken until the turn is over, and the rest is left; a read of two is not measured."""
+        taken: list[int] = []
+
+        def take(data: bytes, begin: int) -> int:
+            taken.append(begin)
+            self.clock.now += 0.002
+            return min(begin + 2, len(data))
+
+        self.assertEqual(b"gh", self.turns.take_slices(b"abcdefgh", take))
+        self.assertEqual([0, 2, 4], taken)
+        self.clock.now += 1.0
+        self.assertEqual(b"", self.turns.take_slices(b"abcd", take))
+        self.assertEqual(b"", self.turns.take_slices(b"a", take))
+
     def test_shares(self) -> None:
         """All that wait share each turn, one after the other, and a turn does not last longer for them."""
         for name in "abc":

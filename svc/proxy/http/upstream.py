@@ -461,25 +461,23 @@ class UpstreamConnection:
 
     def _deliver(self, data: bytes) -> None:
         """Deliver the events of octets, and keep what takes longer than a turn for a later one."""
-        parser, turns, begin = self._parser, self._pool.turns, 0
-        deadline: float | None = None
-        while (exchange := self._exchange) is not None and parser is not None:
-            events, begin = parser.feed_slice(data, begin)
-            while begin < len(data) and len(events) < SLICE_LINES // 2:
-                # Most slices are pieces of a large body, which are passed on as one.
-                more, begin = parser.feed_slice(data, begin)
-                events += more
-            exchange.upstream_events(events)
-            if begin == len(data):
-                return
-            if deadline is None:
-                deadline = turns.deadline()
-            elif turns.over(deadline):
-                break
-        if self._exchange is not None:
-            self._unparsed = data[begin:]
+        left = self._pool.turns.take_slices(data, self._take_slice)
+        if left and self._exchange is not None:
+            self._unparsed = left
             self.transport.pauseProducing()
-            turns.wait(self)
+            self._pool.turns.wait(self)
+
+    def _take_slice(self, data: bytes, begin: int) -> int:
+        exchange, parser = self._exchange, self._parser
+        if exchange is None or parser is None:
+            return len(data)
+        events, begin = parser.feed_slice(data, begin)
+        while begin < len(data) and len(events) < SLICE_LINES // 2:
+            # Most slices are pieces of a large body, which are passed on as one.
+            more, begin = parser.feed_slice(data, begin)
+            events += more
+        exchange.upstream_events(events)
+        return begin
 
     def read_on(self) -> None:
         """See :class:`svc.process.turns.UnfinishedRead`."""

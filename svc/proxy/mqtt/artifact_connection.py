@@ -93,27 +93,23 @@ class ArtifactConnection(Protocol):
 
     def _deliver(self, data: bytes) -> None:
         """Report the events of octets, and keep what takes longer than a turn for a later one."""
-        begin, deadline = 0, None
-        while True:
-            events, begin = self.session.feed_slice(data, begin)
-            for event in events:
-                if isinstance(event, PublishingBegan):
-                    self._began(event)
-                elif isinstance(event, OlderServer | SessionFailed):
-                    self._lose(event)
-            self._got(events)
-            if begin == len(data):
-                break
-            if deadline is None:
-                deadline = self._turns.deadline()
-            elif self._turns.over(deadline):
-                self._undecoded = data[begin:]
-                if not self._lost:
-                    self._paused = True
-                    cast(Any, self.transport).pauseProducing()
-                self._turns.wait(self)
-                break
+        self._undecoded = self._turns.take_slices(data, self._take_slice)
+        if self._undecoded:
+            if not self._lost:
+                self._paused = True
+                cast(Any, self.transport).pauseProducing()
+            self._turns.wait(self)
         self.flush()
+
+    def _take_slice(self, data: bytes, begin: int) -> int:
+        events, begin = self.session.feed_slice(data, begin)
+        for event in events:
+            if isinstance(event, PublishingBegan):
+                self._began(event)
+            elif isinstance(event, OlderServer | SessionFailed):
+                self._lose(event)
+        self._got(events)
+        return begin
 
     def read_on(self) -> None:
         """See :class:`svc.process.turns.UnfinishedRead`."""

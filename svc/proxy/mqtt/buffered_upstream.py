@@ -161,29 +161,26 @@ class BufferedUpstream:
         """Report the packets of octets, and keep what takes longer than a turn for a later one."""
         if self._context.reauthorization.running:
             self._context.reauthorization.decide(self)
-        begin, deadline = 0, None
-        while True:
-            packets, begin = self._decoder.feed_slice(data, begin)
-            for packet in packets:
-                if self._over:
-                    return
-                if isinstance(packet, PacketRefused):
-                    self._fail(UpstreamMalformed(upstream=self._context.upstream, what=str(packet.error)))
-                    return
-                if isinstance(packet, Connack):
-                    self._opened = True
-                    self._cancel_timer()
-                self._owner.upstream_sent(packet)
-            if begin == len(data) or self._over:
-                return
-            if deadline is None:
-                deadline = self._context.turns.deadline()
-            elif self._context.turns.over(deadline):
+        left = self._context.turns.take_slices(data, self._take_slice)
+        if left:
+            self._undecoded = left
+            if not self._lost:
+                self.transport.pauseProducing()
+            self._context.turns.wait(self)
+
+    def _take_slice(self, data: bytes, begin: int) -> int:
+        packets, begin = self._decoder.feed_slice(data, begin)
+        for packet in packets:
+            if self._over:
                 break
-        self._undecoded = data[begin:]
-        if not self._lost:
-            self.transport.pauseProducing()
-        self._context.turns.wait(self)
+            if isinstance(packet, PacketRefused):
+                self._fail(UpstreamMalformed(upstream=self._context.upstream, what=str(packet.error)))
+                break
+            if isinstance(packet, Connack):
+                self._opened = True
+                self._cancel_timer()
+            self._owner.upstream_sent(packet)
+        return len(data) if self._over else begin
 
     def read_on(self) -> None:
         """See :class:`svc.process.turns.UnfinishedRead`."""
