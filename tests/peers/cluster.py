@@ -718,9 +718,10 @@ def _removed(folder: Path) -> bool:
 
 def _remove_cgroups(containers: Sequence[str]) -> None:
     """Containers whose runtime was killed leave theirs."""
-    for each in containers:
-        for group in Path("/sys/fs/cgroup").glob(f"**/k8s.io/{each}"):
-            for folder, _folders, _files in os.walk(group, topdown=False):
+    # os.walk passes over what goes away meanwhile, where Path.glob raises.
+    for place, _groups, _files in os.walk("/sys/fs/cgroup"):
+        for each in containers if place.endswith("/k8s.io") else ():
+            for folder, _folders, _files in os.walk(f"{place}/{each}", topdown=False):
                 with contextlib.suppress(OSError):
                     Path(folder).rmdir()
     for parent in Path("/sys/fs/cgroup").glob("*/k8s.io"):
