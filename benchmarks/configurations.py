@@ -16,6 +16,8 @@ IDENTITY: Final = f"spiffe://{TRUST_DOMAIN}/ns/bench/sa/workload"
 #: What nginx answers: a few octets made by itself, and a file.
 SMALL: Final = "/small"
 BULK: Final = "/bulk"
+#: What our proxy refuses where it is flooded.
+REFUSED: Final = "/refused"
 SMALL_SIZE: Final = 200
 BULK_SIZE: Final = 4 * 1024 * 1024
 _MOST_CONNECTIONS: Final = 8000
@@ -242,6 +244,49 @@ def mqtt_proxy(ground: Ground, levels: dict[str, int], broker: int, admin: int, 
         for level, port in levels.items()
     ]
     return _settings(ground, listeners, admin, metrics)
+
+
+def flooded_proxy(
+    ground: Ground, policies: Path, ports: dict[str, int], upstreams: dict[str, int], admin: int, metrics: int
+) -> dict[str, object]:
+    """
+    Write our proxy before servers that are flooded, or flood.
+
+    Args:
+        ground: what all share.
+        policies: a file of policies.
+        ports: the inbound ports by name of a listener.
+        upstreams: the ports of the servers by name of a listener.
+        admin: the port of the readiness page.
+        metrics: the port of the metrics.
+
+    Returns:
+        The settings.
+    """
+    listeners: list[dict[str, object]] = [
+        {
+            "name": name,
+            "protocol": "mqtt" if name in ("mqtt", "releases") else "http",
+            "direction": "inbound",
+            "listen": f"127.0.0.1:{port}",
+            "upstream": f"127.0.0.1:{upstreams[name]}",
+        }
+        for name, port in ports.items()
+    ]
+    policy = {"default": "allow", "files": [str(policies)]}
+    return _settings(ground, listeners, admin, metrics) | {"policy": policy}
+
+
+#: Policies that refuse requests for one path.
+REFUSING: Final = f"""\
+apiVersion: svc.internal/v1alpha1
+kind: SvcClusterPolicy
+metadata: {{name: refused}}
+spec:
+  authorization:
+    action: Deny
+    rules: [{{name: path, to: [{{paths: ["{REFUSED}"]}}]}}]
+"""
 
 
 def _settings(ground: Ground, listeners: list[dict[str, object]], admin: int, metrics: int) -> dict[str, object]:

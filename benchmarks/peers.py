@@ -295,6 +295,25 @@ class Stage:
         running = self._start(f"mqtt-proxy-{admin}", command, lambda: _is_ready(admin))
         return {level: Device(f"ours, {level}", port, running.pid) for level, port in ports.items()}
 
+    def flooded_proxy(self, upstreams: dict[str, int]) -> dict[str, Device]:
+        """
+        Start our proxy before servers that are flooded, or flood, and before the application.
+
+        Args:
+            upstreams: the ports of the servers by name of a listener.
+
+        Returns:
+            Its sides by name of a listener; that before the application is ``http``.
+        """
+        upstreams = {"http": self._ground.plain, **upstreams}
+        ports, admin = {name: free_port() for name in upstreams}, free_port()
+        policies = self._write("refusing.yaml", configurations.REFUSING)
+        settings = configurations.flooded_proxy(self._ground, policies, ports, upstreams, admin, free_port())
+        config = self._write(f"flooded-proxy-{admin}.yaml", json.dumps(settings))
+        command = [*twistd(), "svc-proxy", "--config", str(config)]
+        running = self._start(f"flooded-proxy-{admin}", command, lambda: _is_ready(admin))
+        return {name: Device(f"ours, {name}", port, running.pid) for name, port in ports.items()}
+
     def notary(self, device: Device) -> Path:
         """
         Find the notary database of a proxy of ours.

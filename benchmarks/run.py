@@ -21,7 +21,7 @@ from typing import Final
 
 from OpenSSL import SSL
 
-from benchmarks import policies, reauthorization
+from benchmarks import floods, policies, reauthorization
 from benchmarks.brokers import Brokers
 from benchmarks.extras import start as start_extras
 from benchmarks.load import CLASSICAL, LoadGenerator
@@ -79,9 +79,9 @@ def _allow_many_files() -> None:
 def _options(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="bin/bench",
-        description="Measure the proxy, the MQTT broker and their peers in turn, in a run of about five minutes.",
+        description="Measure the proxy, the MQTT broker and their peers in turn, in a run of about six minutes.",
     )
-    parser.add_argument("--quick", action="store_true", help="a smoke run: every row in 25 seconds, rough figures")
+    parser.add_argument("--quick", action="store_true", help="a smoke run: every row in half a minute, rough figures")
     parser.add_argument("--mqtt", action="store_true", help="the rows of MQTT only, in about a minute and a half")
     parser.add_argument("--records", action="store_true", help="the rows of records only, in about a minute and a half")
     parser.add_argument("--picture", metavar="FILE", type=Path, help="also draw the rows of records, as SVG")
@@ -104,13 +104,16 @@ def _prepared(stage: Stage, say: Callable[[str], None]) -> LoadGenerator:
     return LoadGenerator.build(_BUILD, stage.credentials)
 
 
-def _http(stage: Stage, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
+def _http(stage: Stage, brokers: Brokers, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
     load = _prepared(stage, say)
     extras = partial(start_extras, stage, _BUILD, say) if options.all else list
     extent = QUICK if options.quick else FULL
     rows = Measurement(stage, load, extent, say, extras).run()
     say(f"changes of policies with {extent.reauthorized} open connections")
     rows += reauthorization.rows(stage, load, extent.rounds, extent.reauthorized)
+    say("floods")
+    rows += floods.rows(stage, brokers, extent.rounds, extent.seconds)
+    brokers.stop()
     return [*rows, *policies.rows(extent.rounds, 60_000)]
 
 
@@ -165,7 +168,7 @@ def main(arguments: list[str]) -> int:
             if options.records:
                 rows += _records(stages[0], options, say)
             elif not options.mqtt:
-                rows += _http(stages[0], options, say)
+                rows += _http(stages[0], brokers, options, say)
             stages[0].stop()
             if not options.records:
                 rows += _mqtt(stages[1], brokers, options, say)

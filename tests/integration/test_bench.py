@@ -45,6 +45,18 @@ ROWS = [
     ("the process at rest", "budget"),
     ("policy change, open connection", "budget"),
     ("policy change, longest part of a turn", "budget"),
+    *(
+        (f"beside {flood}, longest wait", "budget")
+        for flood in (
+            "refused requests",
+            "chunks of a request",
+            "chunks of a response",
+            "PINGREQ",
+            "refused PUBLISH",
+            "deep SUBSCRIBE",
+            "PUBREL of a broker",
+        )
+    ),
     ("policy decision, 1000 rules", "ours, 10 rules"),
 ]
 #: The same of a run with ``--mqtt``; they are the last ones of a whole run.

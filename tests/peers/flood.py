@@ -25,7 +25,7 @@ class EndlessSender:
     Args:
         stack: ends it.
         answer: the first octets.
-        octets: the following ones.
+        octets: the following ones; with none it only reads.
     """
 
     def __init__(self, stack: ExitStack, answer: bytes, octets: bytes) -> None:
@@ -44,15 +44,14 @@ class EndlessSender:
         with contextlib.suppress(OSError), connection:
             connection.recv(65536)
             connection.sendall(self._answer)
-            threading.Thread(target=self._read, args=[connection], daemon=True).start()
-            while True:
-                connection.sendall(self._octets)
-
-    @staticmethod
-    def _read(connection: socket.socket) -> None:
-        with contextlib.suppress(OSError):
+            threading.Thread(target=self._send, args=[connection], daemon=True).start()
             while connection.recv(1 << 20):
                 pass
+
+    def _send(self, connection: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while self._octets:
+                connection.sendall(self._octets)
 
 
 class Flood:
