@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
+from signal import Signals
 from typing import Any, Self
 
 from svc.transport.fast.selection import ENVIRONMENT
@@ -180,12 +181,12 @@ class RunningDaemon:
         """End it as a crash does and give its exit status; the folder stays."""
         return self._end(signal.SIGKILL)
 
-    def signal(self, number: signal.Signals) -> None:
+    def signal(self, number: Signals) -> None:
         """Send a signal."""
         if self.process is not None:
             self.process.send_signal(number)
 
-    def _end(self, number: signal.Signals) -> int | None:
+    def _end(self, number: Signals) -> int | None:
         process, self.process = self.process, None
         if process is None:
             return None

@@ -60,6 +60,7 @@ class Credentials:
         if path is not None:
             svid = next(each for each in context.x509_svids if each.spiffe_id.path == path)
         bundle = context.x509_bundle_set.get_bundle_for_trust_domain(svid.spiffe_id.trust_domain)
+        assert bundle is not None
         chain = b"".join(each.public_bytes(Encoding.PEM) for each in svid.cert_chain)
         key = svid.private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         roots = b"".join(each.public_bytes(Encoding.PEM) for each in bundle.x509_authorities)
