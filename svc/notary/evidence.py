@@ -20,13 +20,8 @@ from svc.notary.envelope import Envelope
 from svc.notary.errors import EvidenceInvalid, NotaryError, ReceiptRefused, detail_reason
 from svc.notary.exchange import BodySummary, prefix_digests
 from svc.notary.profile import Profile
-from svc.notary.receiptcheck import (
-    ReceiptClaims,
-    ReceiptEvidence,
-    check_request_body,
-    check_response_body,
-    verify_receipt,
-)
+from svc.notary.receipt_claims import ReceiptClaims
+from svc.notary.receiptcheck import ReceiptEvidence, check_request_body, check_response_body, verify_receipt
 from svc.notary.statement import SelfIssued, StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
 from svc.strictjson import JsonRefused, dumps, loads_object

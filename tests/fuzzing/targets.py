@@ -23,7 +23,7 @@ from svc.license.vendors import pinned_keys
 from svc.license.verification import UnverifiedLicense, VerifiedLicense
 from svc.notary.errors import NotaryError
 from svc.notary.ids import receipt_id
-from svc.notary.receiptcheck import ReceiptClaims
+from svc.notary.receipt_claims import ReceiptClaims
 from svc.notary.report import stored_report
 from svc.notary.summary import described, receipt_summary
 from svc.policy.denylist import DenyList, plain_issuer

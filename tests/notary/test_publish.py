@@ -28,9 +28,10 @@ from svc.notary.publish import (
     publish_octets,
     recorded_properties,
 )
-from svc.notary.publishcheck import AcknowledgementClaims, PublishClaims
+from svc.notary.publish_claims import AcknowledgementClaims, PublishClaims
 from svc.notary.receipt import Redaction
-from svc.notary.receiptcheck import ReceiptClaims, ReceiptEvidence, read_disclosures, verify_receipt
+from svc.notary.receipt_claims import ReceiptClaims, read_disclosures
+from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
 from svc.notary.record_bound import PublishBound, largest_publish
 from svc.strictjson import b64u_encode, dumps, loads_object
 from svc.wire.mqtt import Connect, Decoder, PacketType, Properties, Publish, ReasonCode, Version, encode

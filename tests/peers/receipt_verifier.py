@@ -13,7 +13,8 @@ from svc.notary.artifact import parse_receipt
 from svc.notary.exchange import BodySummary, ExchangeOutcome
 from svc.notary.ids import receipt_id
 from svc.notary.profile import Profile
-from svc.notary.receiptcheck import ReceiptClaims, verify_receipt
+from svc.notary.receipt_claims import ReceiptClaims
+from svc.notary.receiptcheck import verify_receipt
 from svc.notary.statement import StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
 from tests.peers.authority import RunningAuthority

@@ -34,8 +34,8 @@ from svc.notary.publish import (
     publish_octets,
     recorded_properties,
 )
-from svc.notary.publishcheck import PublishClaims
-from svc.notary.receiptcheck import ReceiptClaims, read_disclosures
+from svc.notary.publish_claims import PublishClaims
+from svc.notary.receipt_claims import ReceiptClaims, read_disclosures
 from svc.notary.record_bound import SIGNATURES_ROOM, PublishBound
 from svc.proxy.errors import NonceReplayed, NotaryUnavailable, ProxyError, PublishRefused, RecordTooLarge
 from svc.proxy.http.reporter import MessageSummary, Reporter

@@ -19,7 +19,7 @@ from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.publish import AckedBy
 from svc.notary.receipt import Redaction
-from svc.notary.receiptcheck import ReceiptClaims
+from svc.notary.receipt_claims import ReceiptClaims
 from svc.notary.record_bound import PublishBound
 from svc.proxy.errors import ProxyError
 from svc.proxy.http.reporter import MessageSummary

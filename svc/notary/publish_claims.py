@@ -1,5 +1,5 @@
 """
-Reads the claims of a receipt for PUBLISH strictly; :mod:`svc.notary.receiptcheck` verifies the rest of it.
+Reads the claims of a receipt for PUBLISH strictly; :mod:`svc.notary.receipt_claims` reads the rest of it.
 
 A module of its own because only receipts of MQTT need the codec of MQTT.
 """
@@ -13,6 +13,7 @@ from typing import Final
 from svc.notary.claims import Claims
 from svc.notary.errors import Malformed
 from svc.notary.exchange import BodySummary, ExchangeOutcome, octets_as_text
+from svc.notary.message_claims import ClaimedValue, read_body, read_value
 from svc.notary.publish import (
     ACKNOWLEDGEMENTS,
     CONTENT_TYPE,
@@ -28,7 +29,6 @@ from svc.notary.publish import (
     PublishedMessage,
     is_reserved_property,
 )
-from svc.notary.receiptcheck import ClaimedValue, read_body, read_value
 from svc.strictjson import Base64Refused, b64u_decode
 from svc.wire.mqtt import Version, name_defect
 from svc.wire.mqtt.primitives import MAX_TEXT, is_valid_text
