@@ -18,6 +18,7 @@ PACKAGES = (
     "svc.workload",
     "svc.identity",
     "svc.notary",
+    "svc.reports",
     "svc.broker",
     "svc.policy",
     "svc.wire",

@@ -31,8 +31,8 @@ from svc.notary.errors import NotaryError, SignerChainUntrusted, SignerTrustDoma
 from svc.notary.evidence import MAX_EVIDENCE, TIME_ASSERTED, EvidenceFile, VerificationResult, verify_offline
 from svc.notary.ids import printed_id
 from svc.notary.profile import Profile
-from svc.notary.report import EvidenceSource, receipt_report, statement_report, verification_account
 from svc.notary.verification import Anchors
+from svc.reports.report import EvidenceSource, receipt_report, statement_report, verification_account
 from svc.workload.address import socket_path
 from svc.workload.files import read_trusted
 
@@ -245,7 +245,7 @@ def print_page(
     console: Console,
     now: datetime,
 ) -> None:
-    from svc.notary.html import html_page
+    from svc.reports.html import html_page
 
     source = EvidenceSource(
         name=plan.path,

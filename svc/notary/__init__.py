@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from svc.notary.profile import Profile, ProfileUnknown
     from svc.notary.receipt import Redaction
     from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
-    from svc.notary.report import Report, receipt_report, statement_report
     from svc.notary.statement import SelfIssued, Statement, StatementEvidence, verify_statement
     from svc.notary.verification import Anchors, EnvelopeEvidence, verify_envelope
 else:
@@ -57,7 +56,6 @@ else:
             "profile": "Profile ProfileUnknown",
             "receipt": "Redaction",
             "receiptcheck": "ReceiptEvidence verify_receipt",
-            "report": "Report receipt_report statement_report",
             "statement": "SelfIssued Statement StatementEvidence verify_statement",
             "verification": "Anchors EnvelopeEvidence verify_envelope",
         },
@@ -88,7 +86,6 @@ __all__ = [
     "ReceiptEvidence",
     "ReceiptRefused",
     "Redaction",
-    "Report",
     "SelfIssued",
     "Statement",
     "StatementEvidence",
@@ -105,10 +102,8 @@ __all__ = [
     "parse_receipt",
     "receipt_id",
     "receipt_path",
-    "receipt_report",
     "statement_id",
     "statement_path",
-    "statement_report",
     "verify_envelope",
     "verify_offline",
     "verify_receipt",

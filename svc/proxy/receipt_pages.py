@@ -26,15 +26,15 @@ from svc.identity import BundleSet
 from svc.notary.artifact import parse_receipt, stored_artifact
 from svc.notary.envelope import Envelope
 from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
-from svc.notary.html import STYLE, html_page
 from svc.notary.ids import IdMalformed, parse_artifact_id
 from svc.notary.profile import Profile
-from svc.notary.report import Account, EvidenceSource, stored_account, verification_account
-from svc.notary.summary import described, receipt_summary
 from svc.notary.verification import Anchors
 from svc.process.admin import PAGE_POLICY, finish_later, html_answer
 from svc.process.page_elements import Cell, Chip, Code, Link, Table, note_page
 from svc.proxy.credential_rotation import CredentialRotation
+from svc.reports.html import STYLE, html_page
+from svc.reports.report import Account, EvidenceSource, stored_account, verification_account
+from svc.reports.summary import described, receipt_summary
 from svc.settings import HostPort
 from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore

@@ -31,7 +31,7 @@ from svc.notary.exchange import ExchangeOutcome, RecordedExchange
 from svc.notary.ids import printed_id, receipt_id
 from svc.notary.level import Level
 from svc.notary.receipt import ReceiptDraft, sign_receipt
-from svc.notary.summary import receipt_summary
+from svc.reports.summary import receipt_summary
 from svc.store.records import ReceiptQuery, RecordPosition, StoredReceipt
 from svc.store.sqlite import SqliteStore
 from svc.strictjson import b64u_encode

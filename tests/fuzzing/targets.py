@@ -24,14 +24,14 @@ from svc.license.verification import UnverifiedLicense, VerifiedLicense
 from svc.notary.errors import NotaryError
 from svc.notary.ids import receipt_id
 from svc.notary.receipt_claims import ReceiptClaims
-from svc.notary.report import stored_report
-from svc.notary.summary import described, receipt_summary
 from svc.policy.denylist import DenyList, plain_issuer
 from svc.policy.engine import Denied, PolicySet
 from svc.policy.paths import HostPattern, PathPattern, PatternMalformed, RequestAmbiguous, plain_host, plain_path
 from svc.policy.rules import AuthorizationPolicy, ConnectionFacts, RequestFacts
 from svc.policy.shadowing import shadowed_rules
 from svc.policyfiles.files import KINDS, PolicyFilesRefused, policy_files
+from svc.reports.report import stored_report
+from svc.reports.summary import described, receipt_summary
 from svc.settings import ConfigInvalid, ConfigUnreadable, parse_all
 from svc.strictjson import JsonRefused, loads_object
 from svc.testing.ca import TestAuthority

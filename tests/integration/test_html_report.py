@@ -6,10 +6,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.errors import NotaryError
 from svc.notary.evidence import EvidenceFile, VerificationResult
-from svc.notary.html import html_page
-from svc.notary.report import stored_account, verification_account
-from tests.notary.test_html import CLAIMS, FIXTURE, HOSTILE, SOURCE, account_of, claims_with, evidence_of
+from svc.reports.html import html_page
+from svc.reports.report import stored_account, verification_account
 from tests.peers.programs import find, run
+from tests.reports.test_html import CLAIMS, FIXTURE, HOSTILE, SOURCE, account_of, claims_with, evidence_of
 
 
 class TidyTests(SynchronousTestCase):

@@ -87,7 +87,15 @@ class PackageTests(SynchronousTestCase):
 
     def test_packages_load_lazily(self) -> None:
         """Importing a package of the shell loads no module of it."""
-        for package in ("svc.embedding", "svc.transport", "svc.workload", "svc.notary", "svc.broker", "svc.testing"):
+        for package in (
+            "svc.embedding",
+            "svc.transport",
+            "svc.workload",
+            "svc.notary",
+            "svc.reports",
+            "svc.broker",
+            "svc.testing",
+        ):
             code = f"import sys, {package}; print([m for m in sys.modules if m.startswith('{package}.')])"
             found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
             self.assertEqual(found.stdout.strip(), "[]", package)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from svc.cli.license.report import distance, instant, shown
 from svc.notary.claims import utc_seconds
-from svc.notary.report import Report, ReportLine
+from svc.reports.report import Report, ReportLine
 
 _TEXTS: Final = (
     ("Licensee", "licensee"),

@@ -17,7 +17,7 @@ from svc.license.payload import Enforcement, License
 from svc.license.states import Assessment
 from svc.license.verification import UnverifiedLicense, VerifiedLicense
 from svc.notary.claims import utc_seconds
-from svc.notary.report import ABSENT, Report, ReportLine
+from svc.reports.report import ABSENT, Report, ReportLine
 
 _MAX_VALUE: Final = 2048
 #: Characters of claims that are no license.

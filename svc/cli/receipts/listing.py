@@ -16,7 +16,7 @@ from svc.cli.receipts.local import run_local
 from svc.cli.receipts.plan import MAX_LISTED, ReceiptSource, SourcePlan, read_filters
 from svc.errors import printable
 from svc.notary.profile import Profile
-from svc.notary.summary import described
+from svc.reports.summary import described
 from svc.store.records import MAX_FOUND, ReceiptQuery
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from svc.notary.artifact import parse_receipt, stored_artifact
 from svc.notary.envelope import Envelope
 from svc.notary.ids import identifies
 from svc.notary.receipt import Disclosures, with_disclosures
-from svc.notary.summary import receipt_summary
+from svc.reports.summary import receipt_summary
 from svc.store.readonly import NotaryReader, open_notary
 from svc.store.records import ReceiptQuery
 

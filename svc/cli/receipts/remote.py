@@ -33,8 +33,8 @@ from svc.notary.ids import (
 )
 from svc.notary.level import Level
 from svc.notary.profile import Profile
-from svc.notary.summary import receipt_summary
 from svc.notary.verification import Anchors
+from svc.reports.summary import receipt_summary
 from svc.store.querytext import parse_position, write_query
 from svc.store.records import ReceiptQuery
 from svc.strictjson import JsonRefused, loads_object

@@ -18,8 +18,8 @@ from svc.cli.receipts.plan import ReceiptSource, Record, SourcePlan
 from svc.errors import SvcError
 from svc.notary.errors import NotaryError, detail_reason
 from svc.notary.evidence import TIME_ASSERTED, EvidenceFile, VerificationResult, verify_offline
-from svc.notary.report import receipt_report, stored_account, stored_report
 from svc.notary.verification import Anchors
+from svc.reports.report import receipt_report, stored_account, stored_report
 from svc.strictjson import JsonRefused, loads_object
 
 
@@ -96,7 +96,7 @@ def _fetched(plan: ShowPlan, invocation: Invocation) -> tuple[Record, Callable[[
 
 def _print_unsigned(record: Record, plan: ShowPlan, console: Console) -> None:
     if plan.verify.html:
-        from svc.notary.html import html_page
+        from svc.reports.html import html_page
 
         account = stored_account(_claims(record), record.id, signed=False)
         console.write_text(html_page([account], made_by=f"svc {__version__}"))

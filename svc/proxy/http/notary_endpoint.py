@@ -41,10 +41,10 @@ from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.receipt import Disclosures
-from svc.notary.summary import receipt_summary
 from svc.proxy.errors import NotaryUnavailable
 from svc.proxy.notarizer import Notarizer
 from svc.proxy.receipt_collector import ReceiptCollector
+from svc.reports.summary import receipt_summary
 from svc.store.errors import SearchesBusy
 from svc.store.interface import INotaryStore
 from svc.store.querytext import QueryMalformed, position_text, read_query

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.notary.summary import MAX_TEXT, described, receipt_summary
+from svc.reports.summary import MAX_TEXT, described, receipt_summary
 from svc.strictjson import dumps
 from tests.notary.artifacts import JTI, NONCE, Fixture
 

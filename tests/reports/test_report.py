@@ -1,4 +1,4 @@
-"""Tests of :mod:`svc.notary.report`."""
+"""Tests of :mod:`svc.reports.report`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from svc.notary.ids import printed_id
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
-from svc.notary.report import (
+from svc.reports.report import (
     MAX_BODY_TEXT,
     Part,
     Report,

@@ -1,6 +1,6 @@
 """
 Statements and receipts as people read them: the short reports of the command line, and the whole account of one
-exchange, which :mod:`svc.notary.html` lays out as a page.
+exchange, which :mod:`svc.reports.html` lays out as a page.
 
 Owns the words and the order of the lines. Every value from outside is escaped, so that no artifact can move the cursor,
 reorder a line or forge one. A caller may style labels when it renders.

@@ -1,4 +1,4 @@
-"""Tests of :mod:`svc.notary.html` and of the accounts of :mod:`svc.notary.report`."""
+"""Tests of :mod:`svc.reports.html` and of the accounts of :mod:`svc.reports.report`."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ from svc.notary.errors import NotaryError
 from svc.notary.evidence import TIME_ASSERTED, EvidenceFile, VerificationResult, verify_offline
 from svc.notary.exchange import BodySummary, ExchangeOutcome
 from svc.notary.facts import Container, WorkloadFacts
-from svc.notary.html import STYLE, html_page
 from svc.notary.ids import printed_id
 from svc.notary.keys import Signer
 from svc.notary.profile import Profile
 from svc.notary.publish import AckedBy, RecordedAcknowledgement
-from svc.notary.report import (
+from svc.notary.statement import issue_statement
+from svc.notary.verification import Anchors
+from svc.reports.html import STYLE, html_page
+from svc.reports.report import (
     ACKNOWLEDGED,
     ASSERTED,
     ASSERTED_MESSAGE,
@@ -42,8 +44,6 @@ from svc.notary.report import (
     stored_account,
     verification_account,
 )
-from svc.notary.statement import issue_statement
-from svc.notary.verification import Anchors
 from svc.strictjson import loads_object
 from svc.testing.ca import TestAuthority
 from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, Fixture, message_of
