@@ -32,7 +32,9 @@ from svc.notary.evidence import MAX_EVIDENCE, TIME_ASSERTED, EvidenceFile, Verif
 from svc.notary.ids import printed_id
 from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
-from svc.reports.report import EvidenceSource, receipt_report, statement_report, verification_account
+from svc.reports.artifact_reports import receipt_report, statement_report
+from svc.reports.checks import EvidenceSource
+from svc.reports.exchange_account import verification_account
 from svc.workload.address import socket_path
 from svc.workload.files import read_trusted
 

@@ -32,8 +32,10 @@ from svc.notary.verification import Anchors
 from svc.process.admin import PAGE_POLICY, finish_later, html_answer
 from svc.process.page_elements import Cell, Chip, Code, Link, Table, note_page
 from svc.proxy.credential_rotation import CredentialRotation
+from svc.reports.account import Account
+from svc.reports.checks import EvidenceSource
+from svc.reports.exchange_account import stored_account, verification_account
 from svc.reports.html import STYLE, html_page
-from svc.reports.report import Account, EvidenceSource, stored_account, verification_account
 from svc.reports.summary import described, receipt_summary
 from svc.settings import HostPort
 from svc.store.errors import StoreError

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 from svc.lazy import exports
 
 if TYPE_CHECKING:
-    from svc.reports.report import Report, receipt_report, statement_report
+    from svc.reports.artifact_reports import receipt_report, statement_report
+    from svc.reports.report import Report
 else:
-    __getattr__ = exports(__name__, {"report": "Report receipt_report statement_report"})
+    __getattr__ = exports(__name__, {"artifact_reports": "receipt_report statement_report", "report": "Report"})
 
 __all__ = ["Report", "receipt_report", "statement_report"]

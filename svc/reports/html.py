@@ -1,7 +1,7 @@
 """
 Accounts of exchanges and statements as one self-contained HTML page, for a browser, a printer and a telephone.
 
-Owns the markup and its look; the words and their order are those of :mod:`svc.reports.report`. The page has no script
+Owns the markup and its look; the words and their order are those of the account. The page has no script
 and refers to nothing outside itself, which its Content-Security-Policy enforces. Every text goes through :func:`_text`.
 Folded parts are printed if they are open.
 """
@@ -15,7 +15,8 @@ from html import escape
 from typing import Final
 
 from svc.errors import printable
-from svc.reports.report import Account, CheckResult, ReportLine, Section, Verdict
+from svc.reports.account import Account, Section, Verdict
+from svc.reports.report import CheckResult, ReportLine
 
 #: The style sheet of the page; its digest is the only style that the policy of the page admits.
 STYLE: Final = """

@@ -25,7 +25,7 @@ from svc.notary.access import receipt_path, statement_path
 from svc.notary.envelope import Envelope
 from svc.notary.exchange import BodySummary
 from svc.notary.ids import parse_artifact_id, printed_id
-from svc.reports.report import Verdict
+from svc.reports.account import Verdict
 from svc.strictjson import b64u_encode, dumps, loads_object
 from svc.testing.ca import TestAuthority
 from svc.wire.fields import Field

@@ -30,7 +30,7 @@ from svc.policy.paths import HostPattern, PathPattern, PatternMalformed, Request
 from svc.policy.rules import AuthorizationPolicy, ConnectionFacts, RequestFacts
 from svc.policy.shadowing import shadowed_rules
 from svc.policyfiles.files import KINDS, PolicyFilesRefused, policy_files
-from svc.reports.report import stored_report
+from svc.reports.artifact_reports import stored_report
 from svc.reports.summary import described, receipt_summary
 from svc.settings import ConfigInvalid, ConfigUnreadable, parse_all
 from svc.strictjson import JsonRefused, loads_object

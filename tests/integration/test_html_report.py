@@ -6,8 +6,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.errors import NotaryError
 from svc.notary.evidence import EvidenceFile, VerificationResult
+from svc.reports.exchange_account import stored_account, verification_account
 from svc.reports.html import html_page
-from svc.reports.report import stored_account, verification_account
 from tests.peers.programs import find, run
 from tests.reports.test_html import CLAIMS, FIXTURE, HOSTILE, SOURCE, account_of, claims_with, evidence_of
 

@@ -1,4 +1,4 @@
-"""Tests of :mod:`svc.reports.html` and of the accounts of :mod:`svc.reports.report`."""
+"""Tests of :mod:`svc.reports.html` and of the accounts of :mod:`svc.reports.exchange_account`."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from svc.notary.profile import Profile
 from svc.notary.publish import AckedBy, RecordedAcknowledgement
 from svc.notary.statement import issue_statement
 from svc.notary.verification import Anchors
-from svc.reports.html import STYLE, html_page
-from svc.reports.report import (
+from svc.reports.account import Account, Verdict
+from svc.reports.checks import EvidenceSource
+from svc.reports.exchange_account import (
     ACKNOWLEDGED,
     ASSERTED,
     ASSERTED_MESSAGE,
@@ -36,14 +37,11 @@ from svc.reports.report import (
     NO_CLIENT,
     NOT_PROVEN,
     OUTCOMES,
-    Account,
-    CheckResult,
-    EvidenceSource,
-    ReportLine,
-    Verdict,
     stored_account,
     verification_account,
 )
+from svc.reports.html import STYLE, html_page
+from svc.reports.report import CheckResult, ReportLine
 from svc.strictjson import loads_object
 from svc.testing.ca import TestAuthority
 from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, Fixture, message_of

@@ -18,7 +18,7 @@ from svc.cli.output import Console
 from svc.client.exchange import ExchangeResult
 from svc.client.problem import Problem, claim_remark, problem_notice
 from svc.notary.evidence import VerificationResult
-from svc.reports.report import receipt_report, statement_report
+from svc.reports.artifact_reports import receipt_report, statement_report
 from svc.strictjson import b64u_encode
 from svc.wire.fields import Field
 

@@ -19,7 +19,8 @@ from svc.errors import SvcError
 from svc.notary.errors import NotaryError, detail_reason
 from svc.notary.evidence import TIME_ASSERTED, EvidenceFile, VerificationResult, verify_offline
 from svc.notary.verification import Anchors
-from svc.reports.report import receipt_report, stored_account, stored_report
+from svc.reports.artifact_reports import receipt_report, stored_report
+from svc.reports.exchange_account import stored_account
 from svc.strictjson import JsonRefused, loads_object
 
 

@@ -21,7 +21,8 @@ from svc.errors import SvcError
 from svc.notary.errors import NotaryError, detail_reason
 from svc.notary.evidence import VerificationResult
 from svc.notary.ids import receipt_id, statement_id
-from svc.reports.report import Report, receipt_report, statement_report, stored_report, unverified_statement_report
+from svc.reports.artifact_reports import receipt_report, statement_report, stored_report, unverified_statement_report
+from svc.reports.report import Report
 
 #: The exit status with detailed exit codes where a statement, or only receipts, failed the verification.
 _STATEMENT_FAILED, _RECEIPT_FAILED = 2, 3

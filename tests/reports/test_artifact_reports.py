@@ -1,4 +1,4 @@
-"""Tests of :mod:`svc.reports.report`."""
+"""Tests of :mod:`svc.reports.artifact_reports` and of how reports are written."""
 
 from __future__ import annotations
 
@@ -17,16 +17,9 @@ from svc.notary.ids import printed_id
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
-from svc.reports.report import (
-    MAX_BODY_TEXT,
-    Part,
-    Report,
-    raw_claims,
-    receipt_report,
-    statement_report,
-    stored_report,
-    unverified_statement_report,
-)
+from svc.reports.artifact_reports import receipt_report, statement_report, stored_report, unverified_statement_report
+from svc.reports.lines import MAX_BODY_TEXT, raw_claims
+from svc.reports.report import Part, Report
 from tests.notary import test_statement
 from tests.notary.artifacts import NOW, REQUEST_BODY, RESPONSE_BODY, Fixture, message_of, seen_of
 
