@@ -11,13 +11,10 @@ from __future__ import annotations
 
 import errno
 from select import EPOLLIN
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from twisted.internet.main import installReactor
 from twisted.python import log
-
-if TYPE_CHECKING:
-    from svc.transport.fast.eager import EagerWrites
 
 #: The private names of Twisted's epoll reactor that this one relies on.
 REQUIRED_NAMES: Final = ("_poller", "_selectables", "_disconnectSelectable", "_doReadOrWrite", "doPoll")
@@ -27,6 +24,16 @@ MAX_CONNECTIONS: Final = 32
 MAX_OCTETS: Final = 16 * 1024
 
 
+class BatchedConnection(Protocol):
+    """A connection whose small writes, and whose close, may wait for the end of an iteration."""
+
+    def send_batched(self) -> None:
+        """Send the batched data; never raises."""
+
+    def close_batched(self) -> None:
+        """Close, unless something was written since; an error of the protocol is logged."""
+
+
 class WriteBatch:
     """The connections with batched writes or a batched close in one iteration of the reactor."""
 
@@ -34,17 +41,17 @@ class WriteBatch:
 
     def __init__(self, max_connections: int = MAX_CONNECTIONS) -> None:
         self._max_connections = max_connections
-        self._writing: list[EagerWrites] = []
-        self._closing: list[EagerWrites] = []
+        self._writing: list[BatchedConnection] = []
+        self._closing: list[BatchedConnection] = []
 
-    def add(self, connection: EagerWrites) -> None:
+    def add(self, connection: BatchedConnection) -> None:
         """Add a connection that is not in the batch; at the maximum all are sent."""
         writing = self._writing
         writing.append(connection)
         if len(writing) >= self._max_connections:
             self._send()
 
-    def add_closing(self, connection: EagerWrites) -> None:
+    def add_closing(self, connection: BatchedConnection) -> None:
         """Add a connection that reads no more, to be closed at the end of the iteration."""
         self._closing.append(connection)
 
