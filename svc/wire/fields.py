@@ -99,6 +99,20 @@ def is_reserved(lower_name: bytes) -> bool:
     return name.startswith(_PREFIX) or name == _FORWARDED
 
 
+def own_name(lower_name: bytes) -> bytes | None:
+    """
+    Return the one spelling of the name of a ``svc-*`` field.
+
+    Args:
+        lower_name: the name in lower case.
+
+    Returns:
+        The name with ``-`` for ``_``; None for other fields.
+    """
+    name = lower_name.replace(b"_", b"-")
+    return name if name.startswith(_PREFIX) else None
+
+
 def is_forwarding(lower_name: bytes) -> bool:
     """
     Return whether a proxy describes its client by a field: ``forwarded``, ``x-forwarded-*``, ``x-real-ip`` and others.

@@ -14,7 +14,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.fields import CLIENT_FIELD_CLASSES, FIELD_CLASSES, Field, encode_fields, is_forwarding
+from svc.wire.fields import (
+    CLIENT_FIELD_CLASSES,
+    FIELD_CLASSES,
+    Field,
+    encode_fields,
+    is_forwarding,
+    is_reserved,
+    own_name,
+)
 from svc.wire.http1.framing import parse_length
 
 # Every repetition is possessive: a mismatch is found in one pass, whatever a peer sends.
@@ -32,7 +40,7 @@ class FieldLines:
     The field lines of a head in the common form.
 
     ``octets`` are all lines and ``end_to_end_lines`` the forwarded ones, each with CRLF; ``options`` are ``keep-alive``
-    or none.
+    or none; ``reserved`` are the values of ``svc-*`` fields by name.
     """
 
     octets: bytes
@@ -42,6 +50,7 @@ class FieldLines:
     options: frozenset[bytes]
     host: bytes | None
     length: int | None
+    reserved: dict[bytes, bytes]
 
 
 def parse_lines(octets: bytes, limit: int, *, drop_forwarding: bool = False) -> FieldLines | None:
@@ -55,6 +64,7 @@ def parse_lines(octets: bytes, limit: int, *, drop_forwarding: bool = False) -> 
     host: bytes | None = None
     length: int | None = None
     options = _NO_OPTIONS
+    reserved: dict[bytes, bytes] = {}
     all_end_to_end = True
     for name, value in fields:
         lower, _, interpreted = classes[name]
@@ -70,11 +80,16 @@ def parse_lines(octets: bytes, limit: int, *, drop_forwarding: bool = False) -> 
         elif lower == b"connection" and not options and value.lower() == b"keep-alive":
             options = _KEEP_ALIVE
             all_end_to_end = False
-        elif is_forwarding(lower):
+        elif (own := own_name(lower)) is not None:
+            if own in reserved:
+                return None
+            reserved[own] = value
+            all_end_to_end = False
+        elif is_reserved(lower) or is_forwarding(lower):
             all_end_to_end = False
         else:
             return None
     if all_end_to_end:
-        return FieldLines(octets, fields, octets, True, options, host, length)
+        return FieldLines(octets, fields, octets, True, options, host, length, reserved)
     lines = encode_fields([field for field in fields if not classes[field[0]][1]])
-    return FieldLines(octets, fields, lines, False, options, host, length)
+    return FieldLines(octets, fields, lines, False, options, host, length, reserved)

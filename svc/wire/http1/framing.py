@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from svc.naming import HEADER_PREFIX
 from svc.wire.errors import RemoteProtocolError
-from svc.wire.fields import LOOKALIKES, FieldClass, connection_options
+from svc.wire.fields import LOOKALIKES, FieldClass, connection_options, own_name
 
 #: The largest signed 64-bit integer: readers that use one would see another length beyond it.
 MAX_LENGTH: Final = 2**63 - 1
 
-_PREFIX: Final = HEADER_PREFIX.encode("ascii")
 _NO_OPTIONS: Final[frozenset[bytes]] = frozenset()
 
 
@@ -59,12 +57,12 @@ def read_framing(fields: list[InterpretedField], version: str) -> Framing:
                 upgrades += (value,)
             elif lower in LOOKALIKES:
                 raise _refused(name, "some readers take it for the one with a hyphen")
-            elif (canonical := lower.replace(b"_", b"-")).startswith(_PREFIX):
+            elif (own := own_name(lower)) is not None:
                 if reserved is None:
                     reserved = {}
-                elif canonical in reserved:
+                elif own in reserved:
                     raise _refused(name, "it occurs twice")
-                reserved[canonical] = value
+                reserved[own] = value
     options = connection_options(connection) if connection else _NO_OPTIONS
     return length, chunked, options, upgrades, hosts, reserved, all_end_to_end
 

@@ -150,7 +150,17 @@ class RequestParser(Parser):
             self._last_lines = lines
         # By position, because each request makes one: in the order of Head and RequestHead.
         head = RequestHead(
-            "1.1", lines.fields, lines.options, True, None, False, False, method, target, lines.host or b"", {}
+            "1.1",
+            lines.fields,
+            lines.options,
+            True,
+            None,
+            False,
+            False,
+            method,
+            target,
+            lines.host or b"",
+            lines.reserved,
         )
         head.all_end_to_end = lines.all_end_to_end
         head.cached_lines = lines.end_to_end_lines
