@@ -148,14 +148,19 @@ class ListenerGroup:
             self._leaving.remove(listener)
 
     def take_policies(self, policies: Policies) -> None:
-        """Decide by other policies from now on, also for listeners that are leaving."""
+        """Decide by other policies from now on, also on open connections and for listeners that are leaving."""
         for listener in self._all():
             listener.take_policies(policies)
+        self.reauthorize()
 
-    def reauthorize(self) -> None:
-        """Decide on all open connections again, now that credentials, bundles or policies have changed."""
+    def take_credentials(self) -> None:
+        """Let new exchanges use new credentials, and decide on all open connections again."""
         for listener in self._all():
             listener.credentials_changed()
+        self.reauthorize()
+
+    def reauthorize(self) -> None:
+        """Decide on all open connections again: credentials, bundles or policies have changed."""
         self._reauthorization.begin()
 
     def _check_not_ending(self) -> None:

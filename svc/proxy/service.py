@@ -116,7 +116,7 @@ class ProxyService(Daemon[ProxySettings]):
             self._open_notary()
         if self.stored is not None:
             await self.stored.open()
-        self._rotation.subscribe(self._credentials_changed)
+        self._rotation.subscribe(self.listeners.take_credentials)
         self._source.startService()
         self._health.fails("credentials", "starting", "no SVID has arrived yet")
         await self._source.when_ready()
@@ -151,9 +151,6 @@ class ProxyService(Daemon[ProxySettings]):
 
     def bundles_changed(self) -> None:
         """Verify all peers by other roots from now on, those of open connections too."""
-        self._credentials_changed()
-
-    def _credentials_changed(self) -> None:
         self.listeners.reauthorize()
 
     def sweep(self) -> None:
@@ -232,7 +229,6 @@ class ProxyService(Daemon[ProxySettings]):
     def apply_policies(self, policies: Policies) -> None:
         """Decide by other policies from now on, also on the connections that are open."""
         self.listeners.take_policies(policies)
-        self._credentials_changed()
 
     # -- The end -----------------------------------------------------------------------------------------------------
 

@@ -299,7 +299,7 @@ class ListenerTests(AssemblyTestCase):
         assert roots is not None
         self.assertRaises(PqFileMissing, lambda: roots.bundles)
         changes: list[object] = []
-        self.patch(proxy, "_credentials_changed", lambda: changes.append(None))
+        self.patch(proxy.listeners, "reauthorize", lambda: changes.append(None))
         bundle = TestAuthority("prod.example", now=BASE, algorithm="ML-DSA-65").bundle(first_seen=BASE, last_seen=BASE)
         (self.folder / "pq-bundle.json").write_bytes(PqBundles().with_bundle(bundle).serialize())
         roots.check()

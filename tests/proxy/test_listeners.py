@@ -7,6 +7,8 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from svc.identity import ExactID
+from svc.policyfiles.settings import Policies
 from svc.process.listening import ListenFailed
 from svc.proxy.config import ProxySettings
 from svc.proxy.http.client import ClientConnection
@@ -15,7 +17,7 @@ from svc.proxy.reload import plan_reload
 from svc.telemetry.events import Event
 from svc.testing.ca import TestAuthority
 from tests.proxy.parts import LogTestCase, Ports, RecordingListenerFactory, settings_of
-from tests.proxy.rig import BASE
+from tests.proxy.rig import BASE, CALLER
 
 TWO = settings_of(("web", 8443), ("pay", 8444))
 GET = b"GET / HTTP/1.1\r\nHost: api\r\n\r\n"
@@ -57,6 +59,24 @@ class ListenersTestCase(LogTestCase):
     def open_ports(self) -> set[str]:
         """Return the addresses that are open."""
         return {address for address, count in self.ports.taken.items() if count}
+
+
+class ChangeTests(ListenersTestCase):
+    """Other policies and other credentials."""
+
+    def test_policies_leave_credentials(self) -> None:
+        """Other policies are decided by, and are no change of credentials; either decides on open connections again."""
+        self.successResultOf(self.open())
+        changed: list[str] = []
+        for listener in self.made.listeners.values():
+            self.patch(listener, "credentials_changed", lambda name=listener.name: changed.append(name))
+        policies = Policies.admitting(ExactID(CALLER.spiffe_id))
+        begun = self.made.reauthorization.changes
+        self.group.take_policies(policies)
+        self.assertEqual([each.context.policies for each in self.made.listeners.values()], [policies] * 2)
+        self.assertEqual((changed, self.made.reauthorization.changes - begun), ([], 1))
+        self.group.take_credentials()
+        self.assertEqual((changed, self.made.reauthorization.changes - begun), (["web", "pay"], 2))
 
 
 class OpenTests(ListenersTestCase):
