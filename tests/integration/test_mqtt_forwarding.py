@@ -407,6 +407,20 @@ class SessionTests(Case):
         self.assertTrue(second.connect("mine", **lasting(Version.V5)).session_present)
         self.assertEqual([Disconnect(ReasonCode.SESSION_TAKEN_OVER)], first.until_end())
 
+    def test_taken_over_at_its_end(self) -> None:
+        """A client takes over its own session, which ends with its connection, and is accepted."""
+        for version in VERSIONS:
+            client = self.site.client(version)
+            client.connect("again")
+            for _connection in range(5):
+                # The broker answers when what CONNECT stored is durable, so that the session can end.
+                client.send(Subscribe(1, [Subscription("t")]))
+                self.assertIsInstance(client.receive(), Suback)
+                former, client = client, self.site.client(version)
+                connack = client.connect("again")
+                self.assertEqual((0, False), (connack.code, connack.session_present))
+                former.until_end()
+
     def test_acknowledged_by_the_broker(self) -> None:
         """Messages to `ackUpstream` are acknowledged when the broker has done so."""
         site = Site(self.stack, ackUpstream=["alarm/#"])

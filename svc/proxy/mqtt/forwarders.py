@@ -90,6 +90,9 @@ class StoreAndForward:
         self._sessions: dict[SessionKey, StoredSession] = {}
         #: Which identity has a client identifier at a listener.
         self._owners: dict[tuple[str, str], str] = {}
+        #: Listeners and client identifiers whose last connection to the broker is closed, while its transport is not:
+        #: the next one is opened behind that, even if it is of another session.
+        self.closing: Final[set[tuple[str, str]]] = set()
         self._looking: IDelayedCall | None = None
         self._closed = False
 
@@ -178,6 +181,10 @@ class StoreAndForward:
             )
         key = SessionKey(name, connect.client_id, owner)
         session = self._sessions.get(key)
+        if session is not None:
+            session.end_client()
+            # A session may end with its client.
+            session = self._sessions.get(key)
         if session is None:
             session = self._add(LoadedSession(BufferedSession(key, connect)))
             session.resume(start=False)
@@ -187,6 +194,14 @@ class StoreAndForward:
     def listener(self, name: str) -> ForwardingListener | None:
         """The listener that is open under a name."""
         return self._listeners.get(name)
+
+    def upstream_closed(self, key: SessionKey) -> None:
+        """The transport of a connection in ``closing`` is closed."""
+        name = key[:2]
+        self.closing.discard(name)
+        session = self._sessions.get(SessionKey(*name, self._owners.get(name, "")))
+        if session is not None:
+            session.open_upstream()
 
     def forget(self, session: StoredSession) -> None:
         """A session has ended."""
@@ -312,8 +327,6 @@ class StoredSession:
         self._client: BufferedMqttSession | None = None
         self._client_full = False
         self._upstream: BufferedUpstream | None = None
-        #: Closed, while its transport is not.
-        self._former: BufferedUpstream | None = None
         #: With which a connection is to be opened as soon as it can.
         self._connect: Connect | None = None
         self._upstream_full = False
@@ -356,7 +369,7 @@ class StoredSession:
         if start and not self._started:
             self._do(lambda: self.forwarder.start(self._owner.now))
         self._started = True
-        self._open_upstream()
+        self.open_upstream()
 
     def suspend(self) -> None:
         """Leave the broker until the listener is there again."""
@@ -370,12 +383,14 @@ class StoredSession:
         self._stopped = True
         self.wake_at(None)
 
-    def take(self, client: BufferedMqttSession, connection: MqttConnection) -> None:
-        """Have another client; what the forwarder is to do about the one before is done."""
-        former = self._client
-        if former is not None:
-            former.end("application", ReasonCode.SESSION_TAKEN_OVER)
+    def end_client(self) -> None:
+        """End the client, if there is one, for the next one; what the forwarder is to do about it is done."""
+        if self._client is not None:
+            self._client.end("application", ReasonCode.SESSION_TAKEN_OVER)
         self._run_due()
+
+    def take(self, client: BufferedMqttSession, connection: MqttConnection) -> None:
+        """Have a client where there is none."""
         self._client = client
         connection.deliver_from(_ClientPacer(self, client, connection))
 
@@ -520,18 +535,18 @@ class StoredSession:
 
     def upstream_closed(self) -> None:
         """See :class:`svc.proxy.mqtt.buffered_upstream.UpstreamOwner`."""
-        self._former = None
-        self._open_upstream()
+        self._owner.upstream_closed(self.key)
 
     def _drop_upstream(self) -> None:
         upstream, self._upstream = self._upstream, None
         if upstream is not None and upstream.closing:
-            self._former = upstream
+            self._owner.closing.add(self.key[:2])
         self.upstream_full(full=False)
 
-    def _open_upstream(self) -> None:
+    def open_upstream(self) -> None:
+        """Open the connection that is asked for, if there is none left to be closed before it."""
         listener = self._owner.listener(self.key.listener)
-        if self._connect is None or self._former is not None or listener is None or self._suspended:
+        if self._connect is None or self.key[:2] in self._owner.closing or listener is None or self._suspended:
             return
         connect, self._connect = self._connect, None
         self._generation += 1
@@ -543,7 +558,7 @@ class StoredSession:
     def connect_upstream(self, connect: Connect) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`; behind the end of the connection before."""
         self._connect = connect
-        self._open_upstream()
+        self.open_upstream()
 
     def send_upstream(self, packet: Packet) -> None:
         """See :class:`svc.proxy.mqtt.forwarding.ForwarderLinks`."""

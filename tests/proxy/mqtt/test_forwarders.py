@@ -231,6 +231,47 @@ class ClientTests(StoredCase):
         self.publish(second, 2)
         self.assertEqual([puback(2)], second.take())
 
+    def test_taken_over_at_its_end(self) -> None:
+        """A session that ends with its client is another one for the next client, which gets CONNACK like any other."""
+        for clean_start in (True, False):
+            first = self.rig.device()
+            self.rig.broker_accepts()
+            self.assertEqual([Connack], [type(each) for each in first.take()])
+            second = self.rig.device(clean_start=clean_start)
+            self.assertTrue(first.wire.closed)
+            self.assertEqual([Disconnect(properties=Properties(session_expiry=0))], self.rig.broker_takes())
+            self.rig.broker_leaves()
+            first.leave()
+            self.rig.broker_accepts()
+            [connack] = second.take()
+            assert isinstance(connack, Connack)
+            self.assertEqual((0, False, 1), (connack.code, connack.session_present, self.rig.sessions.sessions))
+            self.publish(second, 1)
+            self.assertEqual([puback(1)], second.take())
+            self.rig.broker_acknowledges()
+            second.send(Disconnect())
+            self.rig.settle()
+            self.rig.broker_leaves()
+            self.assertEqual(0, self.rig.sessions.sessions)
+
+    def test_behind_an_ended_session(self) -> None:
+        """The broker gets all of a session before CONNECT of the next one with its client identifier."""
+        for svid in (CALLER, OTHER):
+            device = self.rig.device()
+            self.rig.broker_accepts()
+            device.send(Disconnect())
+            self.rig.settle()
+            before = self.rig.attempts
+            following = self.rig.device(svid=svid)
+            self.assertEqual(before, self.rig.attempts)
+            self.rig.broker_leaves()
+            self.assertEqual(before + 1, self.rig.attempts)
+            self.rig.broker_accepts()
+            self.assertEqual([Connack], [type(each) for each in following.take()])
+            following.send(Disconnect())
+            self.rig.settle()
+            self.rig.broker_leaves()
+
     def test_owner(self) -> None:
         """A client identifier with a session is refused to others, until that session is over."""
         self.connected()
