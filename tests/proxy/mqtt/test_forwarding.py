@@ -685,6 +685,25 @@ class HeldTests(ForwardingCase):
             world.pass_time(1)
             self.assertEqual([(b"0", expected[0], False)], self.sent(world))
 
+    def test_answers_beyond_the_receive_maximum(self) -> None:
+        """What answers a delivery waits behind a message beyond it, and follows when the refusal has passed."""
+        world = self.opened(receive_maximum=1)
+        world.broker.busy = QUOTA
+        world.publish(b"0", 1)
+        world.settle()
+        for payload in (b"1", b"2"):
+            world.publish(payload, 1, relayed=True)
+        world.broker_delivers(b"delivery", 1)
+        world.settle()
+        assert world.forwarder is not None
+        outgoing = world.broker.sessions[CLIENT_ID].outgoing
+        self.assertEqual((True, [1]), (world.forwarder.admitting, list(outgoing)))
+        world.broker.busy = 0
+        world.pass_time(1)
+        world.settle()
+        self.assertEqual((False, []), (world.forwarder.admitting, list(outgoing)))
+        self.assertEqual([b"0", b"1", b"2"], [payload for payload, _qos in world.broker.delivered])
+
     def test_singly_after_a_refusal(self) -> None:
         """After a pause one message is tried, and when it is accepted all that the broker allows."""
         world = self.held()
