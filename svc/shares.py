@@ -3,13 +3,15 @@ How something limited is shared by those who want it: who may have more of it, w
 
 The rule: one that is alone takes what is free. Several take what is free, too, but of less, so that none waits long
 for what another one has; of as much again each may still have its share. What is given back goes to whoever waits and
-has least. Pure and told the time: whoever uses it makes the waiting ones wait, and decides for how long.
+has least. Of what fills up a part is left. Pure and told the time: whoever uses it makes the waiting ones wait, and
+decides for how long.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from itertools import chain
 from typing import Final, Generic, TypeVar
 
 #: Holders that are remembered although they have nothing and do not wait; the one that left first is forgotten.
@@ -17,6 +19,8 @@ MAX_REMEMBERED: Final = 8192
 
 #: What one may hold of something that fills up, as a multiple of what is still free, once little is.
 OF_FREE: Final = 2
+#: Little of something that fills up is free when it is less than this part of all.
+SCARCE_PART: Final = 10
 
 Holder = TypeVar("Holder", bound=Hashable)
 Item = TypeVar("Item", bound=Hashable)
@@ -36,7 +40,45 @@ def fits_left(held: int, wanted: int, free: int, scarce: int) -> bool:
     return wanted <= free and (free >= scarce or held <= OF_FREE * free)
 
 
-class Shares(Generic[Holder, Item]):
+class Holdings(Generic[Holder]):
+    """What each holder has of something, and who has most."""
+
+    def __init__(self) -> None:
+        #: All that is held.
+        self.total = 0
+        self._held: dict[Holder, int] = {}
+        self._by_amount: _Groups[Holder] = {}
+
+    def __iter__(self) -> Iterator[Holder]:
+        return iter(self._held)
+
+    def held(self, holder: Holder) -> int:
+        """What one has."""
+        return self._held.get(holder, 0)
+
+    def most(self) -> Holder | None:
+        """Who has most, None where nobody has anything; of several the one who has had that for longest."""
+        return next(iter(self._by_amount[max(self._by_amount)])) if self._by_amount else None
+
+    def largest_first(self) -> Iterator[Holder]:
+        """All holders, first those that have most, in the order in which they came to have it."""
+        return chain.from_iterable(self._by_amount[amount] for amount in sorted(self._by_amount, reverse=True))
+
+    def change(self, holder: Holder, amount: int) -> None:
+        """Count what one has more, or less where it is negative."""
+        before = self._held.get(holder, 0)
+        after = before + amount
+        self.total += amount
+        if before:
+            _discard(self._by_amount, before, holder)
+        if after:
+            self._held[holder] = after
+            _add(self._by_amount, after, holder)
+        elif before:
+            del self._held[holder]
+
+
+class Shares(Holdings[Holder], Generic[Holder, Item]):
     """
     What each holder has of a number of places, and what waits for one.
 
@@ -47,17 +89,14 @@ class Shares(Generic[Holder, Item]):
     """
 
     def __init__(self, limit: int, together: int, linger: float = 0.0) -> None:
+        super().__init__()
         self.limit: Final = limit
         self.together: Final = min(together, limit)
         #: How many are taken as they come while there are several holders.
         self.free: Final = together // 2
         self.linger: Final = linger
-        #: All that is held.
-        self.total = 0
         #: How many items wait.
         self.waiting = 0
-        self._held: dict[Holder, int] = {}
-        self._by_amount: _Groups[Holder] = {}
         #: What waits, in order, and whose it is by what these holders have.
         self._lines: dict[Holder, OrderedDict[Item, None]] = {}
         self._waiting_by_amount: _Groups[Holder] = {}
@@ -73,14 +112,6 @@ class Shares(Generic[Holder, Item]):
             del self._remembered[holder]
         return len(self._held) + len(self._waiting_by_amount.get(0, ())) + len(self._remembered)
 
-    def held(self, holder: Holder) -> int:
-        """What one has."""
-        return self._held.get(holder, 0)
-
-    def most(self) -> Holder | None:
-        """Who has most, None where nobody has anything; of several the one who has had that for longest."""
-        return next(iter(self._by_amount[max(self._by_amount)])) if self._by_amount else None
-
     def share(self, holder: Holder, now: float) -> int:
         """What one may have in any case beside all others; at least one place."""
         others = self._others(holder, now)
@@ -94,12 +125,12 @@ class Shares(Generic[Holder, Item]):
 
     def take(self, holder: Holder) -> None:
         """Count a place that one has now, whether it fits or not."""
-        self._change(holder, 1)
+        self.change(holder, 1)
         self._remembered.pop(holder, None)
 
     def give_back(self, holder: Holder, now: float) -> None:
         """Count a place that one has no more."""
-        self._change(holder, -1)
+        self.change(holder, -1)
         if self.linger and holder not in self._held and holder not in self._lines:
             self._remembered[holder] = now + self.linger
             if len(self._remembered) > MAX_REMEMBERED:
@@ -144,20 +175,12 @@ class Shares(Generic[Holder, Item]):
         known = holder in self._held or holder in self._lines or holder in self._remembered
         return self.holders(now) - known
 
-    def _change(self, holder: Holder, amount: int) -> None:
-        before = self._held.get(holder, 0)
-        after = before + amount
-        self.total += amount
-        if before:
-            _discard(self._by_amount, before, holder)
-        if after:
-            self._held[holder] = after
-            _add(self._by_amount, after, holder)
-        else:
-            del self._held[holder]
+    def change(self, holder: Holder, amount: int) -> None:
+        before = self.held(holder)
+        super().change(holder, amount)
         if holder in self._lines:
             _discard(self._waiting_by_amount, before, holder)
-            _add(self._waiting_by_amount, after, holder)
+            _add(self._waiting_by_amount, before + amount, holder)
 
 
 def _add(groups: _Groups[Holder], amount: int, holder: Holder) -> None:

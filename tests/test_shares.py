@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.shares import MAX_REMEMBERED, OF_FREE, Shares, fits_left
+from svc.shares import MAX_REMEMBERED, OF_FREE, Holdings, Shares, fits_left
 
 _HOLDERS = st.sampled_from("abcdef")
 #: Who wants a place, or (a number) which of the places that are held is given back; and the seconds until then.
@@ -91,6 +91,25 @@ class LeftTests(SynchronousTestCase):
         self.assertGreaterEqual(free, scarce / (OF_FREE + 1) ** 6 - 1.5)
         refused = [holding[each] for each in holding if not fits_left(holding[each], 1, free, scarce)]
         self.assertEqual(sorted(holding.values())[len(holding) - len(refused) :], sorted(refused))
+
+
+class HoldingsTests(SynchronousTestCase):
+    """What holders have of something."""
+
+    @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(-5, 5))))
+    def test_any_changes(self, changes: list[tuple[str, int]]) -> None:
+        """However amounts change, those with something are listed, who has most first."""
+        holdings, model = Holdings[str](), Counter[str]()
+        self.assertIsNone(holdings.most())
+        for holder, amount in changes:
+            amount = max(amount, -model[holder])
+            holdings.change(holder, amount)
+            model[holder] += amount
+        listed = list(holdings.largest_first())
+        self.assertEqual(set(listed), set(+model))
+        self.assertEqual(set(listed), set(holdings))
+        self.assertEqual([holdings.held(each) for each in listed], sorted((+model).values(), reverse=True))
+        self.assertEqual((holdings.total, holdings.most()), (model.total(), listed[0] if listed else None))
 
 
 class SharesTests(SynchronousTestCase):

@@ -1,21 +1,23 @@
 """
 Which connection a full listener closes for a new one.
 
-Owns the order. HTTP: first the connections that were never permitted a request, then the idle ones of the identity that
-holds most, the longest idle first in both; a connection with an exchange under way is in no order, so it is never
-evicted. TCP, where a connection without traffic may still be in use: an identity that holds more than that of the new
-connection would loses its longest idle one. MQTT: as TCP, and before that one that closes already and waits for its
-client or broker. Nothing here acts before the listener is full. Pure: a connection frees its slot and closes by itself.
+Owns the order; who holds most is known by :mod:`svc.shares`. HTTP: first the connections that were never permitted a
+request, then the idle ones of the identity that holds most, the longest idle first in both; a connection with an
+exchange under way is in no order, so it is never evicted. TCP, where a connection without traffic may still be in use:
+an identity that holds more than that of the new connection would loses its longest idle one. MQTT: as TCP, and before
+that one that closes already and waits for its client or broker. Nothing here acts before the listener is full. Pure: a
+connection frees its slot and closes by itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain, islice
+from itertools import islice
 from typing import ClassVar, Final, Protocol
 
 from svc.errors import Reason, SvcError
 from svc.identity import SpiffeID
+from svc.shares import Holdings
 from svc.transport.errors import ConnectionLimitReached
 
 #: Identities looked at for one new connection, largest first: a tenth of a millisecond where none is idle.
@@ -55,13 +57,12 @@ IdleConnections = dict[EvictableConnection, None]
 
 
 class IdentityShare:
-    """What one identity holds of a listener: how many connections, and which of them are idle after a permit."""
+    """An identity that holds connections of a listener, and which of them are idle after a permit."""
 
-    __slots__ = ("held", "identity", "idle")
+    __slots__ = ("identity", "idle")
 
     def __init__(self, identity: SpiffeID | None) -> None:
         self.identity = identity
-        self.held = 0
         self.idle: IdleConnections = {}
 
     def used(self, connection: EvictableConnection) -> None:
@@ -86,9 +87,8 @@ class EvictionOrder:
         self.closing: IdleConnections = {}
         self.leaving: IdleConnections = {}
         self._shares: dict[SpiffeID | None, IdentityShare] = {}
-        self._held = 0
-        #: The shares by how many connections they hold.
-        self._sizes: dict[int, dict[IdentityShare, None]] = {}
+        #: How many connections each holds.
+        self._held: Holdings[IdentityShare] = Holdings()
 
     def join(self, connection: EvictableConnection, identity: SpiffeID | None) -> IdentityShare:
         """Count a new connection, idle and without a permit; plain clients of this machine are one holder, ``None``."""
@@ -104,14 +104,14 @@ class EvictionOrder:
         Raises:
             ConnectionLimitReached: no identity holds more than that of the new connection would.
         """
-        if self._held >= self._limit and not self._evict_first(
+        if self._held.total >= self._limit and not self._evict_first(
             self.leaving, ConnectionEvicted("evicted_idle", limit=self._limit)
         ):
             own = self._shares.get(identity)
-            largest = max(self._sizes)
-            if largest <= (0 if own is None else own.held) + 1:
+            largest = self._held.most()
+            if largest is None or self._held.held(largest) <= (0 if own is None else self._held.held(own)) + 1:
                 raise ConnectionLimitReached(limit=self._limit)
-            longest_idle = next(iter(next(iter(self._sizes[largest])).idle))
+            longest_idle = next(iter(largest.idle))
             longest_idle.evict(ConnectionEvicted("evicted_idle", limit=self._limit))
         share = self._count(identity)
         share.idle[connection] = None
@@ -121,7 +121,7 @@ class EvictionOrder:
         share = self._shares.get(identity)
         if share is None:
             share = self._shares[identity] = IdentityShare(identity)
-        self._resize(share, share.held + 1)
+        self._held.change(share, 1)
         return share
 
     def leave(self, connection: EvictableConnection, share: IdentityShare) -> None:
@@ -129,8 +129,8 @@ class EvictionOrder:
         self.unpermitted.pop(connection, None)
         self.leaving.pop(connection, None)
         share.idle.pop(connection, None)
-        self._resize(share, share.held - 1)
-        if not share.held:
+        self._held.change(share, -1)
+        if not self._held.held(share):
             del self._shares[share.identity]
 
     def evict_unpermitted(self) -> bool:
@@ -150,24 +150,12 @@ class EvictionOrder:
 
     def evict_idle(self) -> bool:
         """Evict the longest idle connection of the identity with most connections; returns whether there was one."""
-        largest_first = chain.from_iterable(self._sizes[size] for size in sorted(self._sizes, reverse=True))
-        for share in islice(largest_first, MOST_SHARES):
+        for share in islice(self._held.largest_first(), MOST_SHARES):
             connection = _longest_idle(share.idle)
             if connection is not None:
                 connection.evict(ConnectionEvicted("evicted_idle", limit=self._limit))
                 return True
         return False
-
-    def _resize(self, share: IdentityShare, held: int) -> None:
-        before, share.held = share.held, held
-        self._held += held - before
-        if before:
-            same = self._sizes[before]
-            del same[share]
-            if not same:
-                del self._sizes[before]
-        if held:
-            self._sizes.setdefault(held, {})[share] = None
 
 
 def _longest_idle(idle: IdleConnections) -> EvictableConnection | None:

@@ -20,13 +20,12 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall
 
 from svc.proxy.errors import NotaryStoreUnavailable
-from svc.shares import fits_left
+from svc.shares import SCARCE_PART, fits_left
 from svc.store.errors import StoreClosed, StoreError
 from svc.store.interface import INotaryStore
 from svc.store.usage import StoreUsage
 
-#: Little is free when it is less than this part of all, or than so many octets.
-_SCARCE_PART: Final = 10
+#: Little is free when it is less than a tenth, or than so many octets.
 SCARCE_OCTETS: Final = 256 * 1024 * 1024
 _INTERVAL: Final = 1.0
 #: Seconds without a measurement after one that the database refused, which it reports each time.
@@ -183,7 +182,7 @@ class RecordRoom(Service):
 
 
 def _scarce(size: int) -> int:
-    return max(SCARCE_OCTETS, size // _SCARCE_PART)
+    return max(SCARCE_OCTETS, size // SCARCE_PART)
 
 
 def _add(octets_of: dict[str, int], client: str, octets: int) -> None:

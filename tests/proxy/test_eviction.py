@@ -90,7 +90,8 @@ class FullListener(RuleBasedStateMachine):
 
     def first_of(self, size: int) -> IdentityShare | None:
         """Return the share that the order examines first among those of a size."""
-        return next((each for each in self.order._sizes.get(size, {}) if each.idle), None)
+        held = self.order._held
+        return next((each for each in held.largest_first() if held.held(each) == size and each.idle), None)
 
     @precondition(lambda self: self.open)
     @rule(number=st.integers(0, LIMIT - 1), permitted=st.booleans())
@@ -128,8 +129,8 @@ class FullListener(RuleBasedStateMachine):
         assert self.slots.held == len(self.open) <= LIMIT
         assert all(each.evicted is None for each in self.open)
         held = Counter(each.share.identity for each in self.open)
-        assert {share.identity: share.held for share in self.order._shares.values()} == held
-        shares = {each for size, group in self.order._sizes.items() for each in group if each.held == size}
+        assert {name: self.order._held.held(share) for name, share in self.order._shares.items()} == held
+        shares = set(self.order._held)
         assert shares == set(self.order._shares.values())
         listed = [*self.order.unpermitted, *(each for share in shares for each in share.idle)]
         assert set(listed) == {each for each in self.open if not each.busy}
@@ -215,7 +216,7 @@ class FullTcpListener(RuleBasedStateMachine):
         """Exactly the open connections are counted, at most as many as the limit."""
         assert len(self.open) <= LIMIT
         held = Counter(each.identity for each in self.open)
-        assert {share.identity: share.held for share in self.order._shares.values()} == held
+        assert {name: self.order._held.held(share) for name, share in self.order._shares.items()} == held
         assert {each for share in self.order._shares.values() for each in share.idle} == set(self.open)
 
 
@@ -372,7 +373,7 @@ class ClientTests(SynchronousTestCase):
         client, _wire = self.refused()
         client.close("idle")
         lose(client)
-        self.assertEqual(({}, {}, {}), (self.order.unpermitted, self.order._shares, self.order._sizes))
+        self.assertEqual(({}, {}, {}), (self.order.unpermitted, self.order._shares, dict.fromkeys(self.order._held)))
 
     def test_outbound(self) -> None:
         """All applications of an outbound listener share one identity: the longest idle connection is evicted."""
