@@ -51,7 +51,6 @@ ADVICE: dict[str, str] = {
     "mqtt_protocol_error": "correct the client",
     "mqtt_quota_exceeded": "use fewer of them in one packet",
     "mqtt_receive_maximum": "send PUBREL for each PUBREC, and respect the Receive Maximum of the broker",
-    "mqtt_session_limit": "raise the limit, or let idle sessions expire sooner",
     "mqtt_session_owned": "give each workload client identifiers of its own",
     "mqtt_topic_alias_invalid": "respect the Topic Alias Maximum of the broker",
     "mqtt_unencodable": "a defect of svc: report it",

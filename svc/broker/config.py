@@ -256,9 +256,10 @@ class BrokerLimitSettings(Settings):
     filters: int = Field(default=1000, ge=1, le=100_000)
     """Topic filters of a packet."""
     sessions: int = Field(default=100_000, ge=1, le=10_000_000)
-    """Sessions, connected or not; further clients are refused."""
-    sessionsOfIdentity: int = Field(default=10_000, ge=1, le=10_000_000)
-    """How many of them one SPIFFE ID, user or name in a certificate may have."""
+    """Sessions, connected or not; further clients are refused. Identities [share](security.md#shares) the last tenth,
+    so that one with many gets no more of it."""
+    sessionsOfIdentity: int | None = Field(default=None, ge=1, le=10_000_000)
+    """How many of them one SPIFFE ID, user or name in a certificate may have, whatever is free."""
     sessionExpiry: Seconds = 7 * 86400.0
     """How long a session may outlive its connection; clients that request more get this."""
     queued: int = Field(default=1000, ge=1, le=1_000_000)

@@ -80,7 +80,9 @@ class BrokerError(SvcError):
             return_code=ReturnCode.NOT_AUTHORIZED,
         ),
         "mqtt_session_limit": MqttReason(
-            "the broker has {limit} sessions, which is its limit",
+            "{sessions} of {limit} sessions are taken: {held} by this identity, and most, {most_held}, by {most}",
+            "near the limit an identity with more than twice as many as are free gets no more: end sessions, let them"
+            " expire sooner, or raise limits.sessions",
             mqtt_reason=ReasonCode.QUOTA_EXCEEDED,
             return_code=ReturnCode.SERVER_UNAVAILABLE,
         ),

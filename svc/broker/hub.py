@@ -7,7 +7,6 @@ packets of one client are processed by :mod:`svc.broker.client`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -25,6 +24,7 @@ from svc.broker.session import Session, SessionLimits
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SharedGroup, SubscriptionTree
 from svc.identity.spiffeid import SpiffeIdMalformed
+from svc.shares import SCARCE_PART, Holdings, fits_left
 from svc.wire.mqtt import Connect, Publish, ReasonCode, Subscription, Version, split_shared
 
 #: Sessions and retained messages that are processed before other events: some milliseconds.
@@ -37,10 +37,10 @@ SYS_TOPICS: Final = "$SYS/"
 class HubLimits:
     """The limits of a broker."""
 
-    #: Sessions, connected or not.
+    #: Sessions, connected or not; their owners share the last of them.
     sessions: int = 100_000
-    #: How many of them one SPIFFE ID, user or name in a certificate may have.
-    sessions_of_identity: int = 10_000
+    #: How many of them one SPIFFE ID, user or name in a certificate may have in any case; None is no such limit.
+    sessions_of_identity: int | None = None
     #: Seconds that a session may outlive its connection; a client that requests more gets this.
     session_expiry: int = 7 * 24 * 3600
     #: Octets of a client identifier.
@@ -104,7 +104,7 @@ class Hub:
         self.subscriptions: Final[SubscriptionTree[Session]] = SubscriptionTree()
         self.retained: Final = RetainedMessages(self.limits.retained, self.limits.retained_octets)
         self.sessions: Final[dict[str, Session]] = {}
-        self._sessions_by_owner: Counter[str] = Counter()
+        self._sessions_by_owner: Holdings[str] = Holdings()
         self.feed: Final = RetainedFeed(self.retained, now, call_soon)
         self._call_soon = call_soon
         self.random_name: Final = random_name
@@ -145,7 +145,7 @@ class Hub:
         if old is not None and old.owner != principal.owner:
             raise BrokerError("mqtt_session_owned")
         if old is None:
-            self._check_session_limits(principal)
+            self._check_session_limits(principal.owner, identified=principal.identity is not None)
         if not self.journal.accepting and self.expiry(packet) != 0:
             raise StoreRefuses
         was_persistent = old is not None and old.persistent
@@ -194,12 +194,22 @@ class Hub:
             return False
         return True
 
-    def _check_session_limits(self, principal: Principal) -> None:
-        if len(self.sessions) >= self.limits.sessions:
-            raise BrokerError("mqtt_session_limit", limit=self.limits.sessions)
-        limit = self.limits.sessions_of_identity
-        if principal.identity is not None and self._sessions_by_owner[principal.owner] >= limit:
-            raise BrokerError("mqtt_identity_session_limit", limit=limit)
+    def _check_session_limits(self, owner: str, *, identified: bool) -> None:
+        limit, by_owner = self.limits.sessions, self._sessions_by_owner
+        held = by_owner.held(owner)
+        if not fits_left(held, 1, limit - by_owner.total, limit // SCARCE_PART):
+            most = by_owner.most() or ""
+            raise BrokerError(
+                "mqtt_session_limit",
+                sessions=by_owner.total,
+                limit=limit,
+                held=held,
+                most=most,
+                most_held=by_owner.held(most),
+            )
+        limit_of_identity = self.limits.sessions_of_identity
+        if identified and limit_of_identity is not None and held >= limit_of_identity:
+            raise BrokerError("mqtt_identity_session_limit", limit=limit_of_identity)
 
     def _may_resume(self, session: Session, principal: Principal) -> bool:
         """
@@ -265,7 +275,7 @@ class Hub:
 
     def _add_session(self, session: Session) -> None:
         self.sessions[session.client_id] = session
-        self._sessions_by_owner[session.owner] += 1
+        self._sessions_by_owner.change(session.owner, 1)
 
     def _new_session(self, client_id: str, owner: str) -> Session:
         return Session(client_id, owner, self.limits.session, self.journal, self.statistics, self.now)
@@ -340,9 +350,7 @@ class Hub:
         session.admission = None
         if self.sessions.get(session.client_id) is session:
             del self.sessions[session.client_id]
-            self._sessions_by_owner[session.owner] -= 1
-            if not self._sessions_by_owner[session.owner]:
-                del self._sessions_by_owner[session.owner]
+            self._sessions_by_owner.change(session.owner, -1)
             self.session_deadlines.drop(session.client_id)
         self.journal.session_ended(session.client_id)
 

@@ -61,6 +61,39 @@ class HubLimitTests(SynchronousTestCase):
         made.hub.end_session(made.hub.sessions["a"])
         self.assertIsNone(made.connect("c").error)
 
+    def test_sessions_are_shared(self) -> None:
+        """One identity has nearly all, connected or not; others get theirs; who has most gets none that ends."""
+        made = Rig(AllowAll(), limits=HubLimits(sessions=100))
+        one, other = "spiffe://prod.example/one", "spiffe://prod.example/other"
+        for each in range(91):
+            self.assertIsNone(made.connect(f"one-{each}", who=one, **(LASTING if each % 2 else {})).error)
+        refused = made.connect("one-91", who=one)
+        self.assertEqual(refused.reason, "mqtt_session_limit")
+        self.assertIn(f"91 by this identity, and most, 91, by {one}", str(refused.error))
+        self.assertIsNone(made.connect("one-90", who=one).error)
+        count = 0
+        while made.connect(f"other-{count}", who=other).error is None:
+            count += 1
+        self.assertEqual((count, len(made.hub.sessions)), (7, 98))
+        self.assertIsNone(made.connect("anonymous", listener="local").error)
+        for each in range(6):
+            made.hub.end_session(made.hub.sessions[f"other-{each}"])
+        self.assertEqual(made.connect("one-91", who=one).reason, "mqtt_session_limit")
+        for each in range(3):
+            made.hub.end_session(made.hub.sessions[f"one-{each}"])
+        self.assertIsNone(made.connect("one-91", who=one).error)
+
+    def test_shared_sessions_that_expired(self) -> None:
+        """A session that has expired counts for nobody."""
+        made = Rig(AllowAll(), limits=HubLimits(sessions=20))
+        one = "spiffe://prod.example/one"
+        for each in range(19):
+            made.connect(f"one-{each}", who=one, **LASTING).loses()
+        self.assertEqual(made.connect("more", who=one).reason, "mqtt_session_limit")
+        made.passes(3600)
+        self.assertIsNone(made.connect("more", who=one).error)
+        self.assertEqual(len(made.hub.sessions), 1)
+
     def test_sessions_of_identity(self) -> None:
         """One identity has as many as the limit, others have theirs; ended ones do not count; others are unbounded."""
         made = Rig(AllowAll(), limits=HubLimits(sessions_of_identity=2))

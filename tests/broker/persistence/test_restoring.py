@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from svc.broker.hub import HubLimits
 from svc.wire.mqtt import (
     Acknowledgement,
     PacketType,
@@ -50,6 +51,19 @@ class RestoreTests(KeptCase):
         rig.passes(3600)
         self.kept.settle()
         self.assertEqual({table: self.kept.rows(table) for table in TABLES}, dict.fromkeys(TABLES, 0))
+
+    def test_shares_of_sessions(self) -> None:
+        """After a restart identities share sessions by what was recovered."""
+        limits = HubLimits(sessions=20)
+        self.kept.crash()
+        self.rig = self.kept.rig(limits=limits)
+        for each in range(19):
+            self.persistent(f"a-{each}", who=ALICE)
+        self.kept.crash()
+        self.rig = self.kept.rig(self.rig.clock.now, limits=limits)
+        self.assertEqual(self.rig.connect("a-19", who=ALICE, **LASTING).reason, "mqtt_session_limit")
+        self.assertIsNone(self.persistent("b", who="spiffe://example.org/b").error)
+        self.assertEqual(len(self.rig.hub.sessions), 20)
 
     def test_all_parts_of_a_message(self) -> None:
         """A message is recovered with its properties, its age, its flags and the subscription identifiers."""
