@@ -260,15 +260,19 @@ class Client:
             return None
         accepting = hub.journal.accepting
         if not packet.qos:
-            hub.publish(Message.from_publish(packet, topic, session.client_id, hub.now()), may_retain=accepting)
+            hub.publish(self._message(packet, topic), may_retain=accepting)
             return None
         if not accepting:
             self._refuse_for_now(packet)
             return None
         session.accept(packet)
-        matched = hub.publish(Message.from_publish(packet, topic, session.client_id, hub.now()))
+        matched = hub.publish(self._message(packet, topic))
         session.acknowledge(packet, _SUCCESS if matched else ReasonCode.NO_MATCHING_SUBSCRIBERS)
         return None
+
+    def _message(self, packet: Publish, topic: str) -> Message:
+        session = self.session
+        return Message.from_publish(packet, topic, session.client_id, self._hub.now(), session.owner)
 
     def _topic(self, packet: Publish) -> str:
         alias = packet.properties.topic_alias

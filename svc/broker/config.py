@@ -275,7 +275,8 @@ class BrokerLimitSettings(Settings):
     aliases: int = Field(default=100, ge=0, le=65535)
     """Topic aliases of a client, and towards it; 0 disables both."""
     retained: int = Field(default=100_000, ge=0, le=10_000_000)
-    """Retained messages; further ones are not retained, and counted."""
+    """Retained messages; further ones are not retained, and counted. Identities share the last tenth of these and of
+    their octets as that of `sessions`."""
     retainedOctets: Size = 256 * 1024 * 1024
     """The memory that they take together, approximately, properties and levels of topics included."""
     connect: Wait = 10.0

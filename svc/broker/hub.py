@@ -19,7 +19,7 @@ from svc.broker.errors import BrokerError, StoreRefuses
 from svc.broker.feeding import RetainedFeed
 from svc.broker.journal import Journal, NoJournal, RecoveredState
 from svc.broker.message import Message
-from svc.broker.retained import RetainedMessages
+from svc.broker.retained import RetainedMessages, RetainedShare
 from svc.broker.session import Session, SessionLimits
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SharedGroup, SubscriptionTree
@@ -79,6 +79,7 @@ class Hub:
         limits: of the broker.
         journal: records durable state.
         on_denied: called with principal, client identifier and action when access rules refuse something.
+        on_not_retained: called with the owner of a message for which there is no room, and with who has most.
         check: raises a ``BrokerError`` for a client, or the owner of a session, that is not accepted any more.
     """
 
@@ -92,10 +93,12 @@ class Hub:
         limits: HubLimits | None = None,
         journal: Journal | None = None,
         on_denied: Callable[[Principal, str, str], None] = lambda principal, client_id, action: None,
+        on_not_retained: Callable[[str, RetainedShare], None] = lambda owner, most: None,
         check: Callable[[Principal], None] = lambda principal: None,
     ) -> None:
         self._check = check
         self._on_denied = on_denied
+        self._on_not_retained = on_not_retained
         self.now: Final = now
         self.guard: Final = guard
         self.limits: Final = limits or HubLimits()
@@ -359,7 +362,7 @@ class Hub:
         if will is None:
             return
         packet = Publish(will.topic, will.payload, will.qos, will.retain, properties=will.properties)
-        self.publish(Message.from_publish(packet, will.topic, session.client_id, self.now()))
+        self.publish(Message.from_publish(packet, will.topic, session.client_id, self.now(), session.owner))
 
     # Messages.
 
@@ -397,6 +400,7 @@ class Hub:
             return
         if not self.retained.store(message):
             self.statistics.dropped("retained_full")
+            self._on_not_retained(message.owner, self.retained.most())
             return
         if not message.topic.startswith(SYS_TOPICS):
             self.journal.retained(message)
@@ -487,7 +491,7 @@ class Hub:
         """
         now = self.now()
         for message in recovered.retained:
-            if message.expired(now) or not self.retained.store(message):
+            if message.expired(now) or not self.retained.store(message, recovered=True):
                 self.journal.unretained(message.topic)
             else:
                 message.drop_packets()

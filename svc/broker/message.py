@@ -48,6 +48,8 @@ class Message:
     number: int = 0
     #: References to that row; maintained by the journal.
     references: int = 0
+    #: Whose room it takes while it is retained, see :attr:`svc.broker.access.Principal.owner`; empty for the broker.
+    owner: str = ""
     _parts: dict[Version, tuple[bytes, bytes]] | None = field(default=None, init=False, repr=False)
     #: Whole packets with QoS 0.
     _packets: dict[tuple[Version, bool], bytes] | None = field(default=None, init=False, repr=False)
@@ -57,7 +59,7 @@ class Message:
     _published: bool = field(default=False, init=False, repr=False)
 
     @classmethod
-    def from_publish(cls, packet: Publish, topic: str, publisher: str, now: float) -> Message:
+    def from_publish(cls, packet: Publish, topic: str, publisher: str, now: float, owner: str = "") -> Message:
         """
         Make the message of a PUBLISH packet.
 
@@ -68,6 +70,7 @@ class Message:
             topic: its topic name, the alias resolved.
             publisher: the client identifier.
             now: seconds since 1970 UTC.
+            owner: of the publisher's session.
         """
         properties = packet.properties
         expires = None
@@ -76,7 +79,7 @@ class Message:
                 expires = now + properties.message_expiry
             if (properties.topic_alias, properties.message_expiry, properties.will_delay) != (None, None, None):
                 properties = properties.replace(topic_alias=None, message_expiry=None, will_delay=None)
-        return cls(topic, packet.payload, packet.qos, packet.retain, properties, publisher, expires)
+        return cls(topic, packet.payload, packet.qos, packet.retain, properties, publisher, expires, owner=owner)
 
     @property
     def size(self) -> int:

@@ -17,6 +17,7 @@ from twisted.logger import Logger
 from svc.broker.access import Principal
 from svc.broker.config import BrokerSettings
 from svc.broker.hub import Hub
+from svc.broker.retained import RetainedShare
 from svc.broker.statistics import ACTIONS, DROPS
 from svc.errors import SvcError
 from svc.policyfiles.settings import Policies
@@ -71,6 +72,21 @@ class BrokerReports(ConnectionLog):
                 detail=f"no rule lets it {action}, or one denies it",
                 peer_spiffe_id=_identity(principal),
                 attributes=_where(principal, client_id),
+            )
+
+    def not_retained(self, owner: str, most: RetainedShare) -> None:
+        """Log who has most of the retained messages where there is no room for one."""
+        if self._limiter.admit("retained_full", owner):
+            emit(
+                self.log,
+                Event.BROKER_NOT_RETAINED,
+                detail_reason="retained_full",
+                attributes={
+                    "owner": owner,
+                    "most": most.owner,
+                    "most_messages": most.messages,
+                    "most_octets": most.octets,
+                },
             )
 
     def reauthorized(self, summary: ReauthorizationSummary) -> None:

@@ -2,16 +2,18 @@
 The retained message of each topic (section 3.3.1.3).
 
 A tree of topic levels, so that a new subscription finds what its filter matches without visiting every topic. Number
-and octets are limited, those of the tree included. Does not depend on sessions.
+and octets are limited, those of the tree included; near the limits owners share them by :func:`svc.shares.fits_left`.
+Does not depend on sessions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from svc.broker.message import Message
+from svc.shares import SCARCE_PART, Holdings, fits_left
 
 #: Octets of a level of the tree, without its name.
 NODE: Final = 250
@@ -24,6 +26,14 @@ class _TopicLevel:
     number: int = 0
 
 
+class RetainedShare(NamedTuple):
+    """What one owner has of all retained messages; octets include all levels of its topics."""
+
+    owner: str
+    messages: int
+    octets: int
+
+
 class RetainedMessages:
     """Retained messages by topic, at most ``limit`` of them and ``octets`` of memory."""
 
@@ -34,6 +44,8 @@ class RetainedMessages:
         self._count = 0
         self._octets = 0
         self._stored = 0
+        self._messages_of: Holdings[str] = Holdings()
+        self._octets_of: Holdings[str] = Holdings()
 
     def __len__(self) -> int:
         return self._count
@@ -43,15 +55,16 @@ class RetainedMessages:
         """Approximate octets of memory of all messages, with the levels of their topics."""
         return self._octets
 
-    def store(self, message: Message) -> bool:
+    def store(self, message: Message, *, recovered: bool = False) -> bool:
         """
         Store a message in place of the one that its topic had [MQTT-3.3.1-5].
 
         Args:
             message: its payload is not empty.
+            recovered: whether it was retained before, so that it needs no more than room.
 
         Returns:
-            False where there was no room for it; then the old one stays.
+            False where there was no room for it, or none for its owner; then the old one stays.
         """
         node, missing = self._root, message.topic.split("/")
         while missing and (child := node.children.get(missing[0])) is not None:
@@ -59,7 +72,7 @@ class RetainedMessages:
             del missing[0]
         old = None if missing else node.message
         more = message.size + sum(map(_octets, missing)) - (old.size if old is not None else 0)
-        if self._octets + more > self._octets_limit or (old is None and self._count >= self._limit):
+        if not self._fits("" if recovered else message.owner, more, new=old is None):
             return False
         for level in missing:
             child = node.children[level] = _TopicLevel()
@@ -68,7 +81,33 @@ class RetainedMessages:
         node.message, node.number = message, self._stored
         self._count += old is None
         self._octets += more
+        if old is not None and old.owner == message.owner:
+            self._attribute(message.owner, 0, message.size - old.size)
+        else:
+            if old is not None:
+                self._attribute(old.owner, -1, -_charge(old))
+            self._attribute(message.owner, 1, _charge(message))
         return True
+
+    def _fits(self, owner: str, octets: int, *, new: bool) -> bool:
+        limit, octets_limit = self._limit, self._octets_limit
+        if new and not fits_left(self._messages_of.held(owner), 1, limit - self._count, limit // SCARCE_PART):
+            return False
+        # What takes no more than before always fits.
+        left = octets_limit - self._octets
+        return octets <= 0 or fits_left(self._octets_of.held(owner), octets, left, octets_limit // SCARCE_PART)
+
+    def _attribute(self, owner: str, messages: int, octets: int) -> None:
+        if owner and messages:
+            self._messages_of.change(owner, messages)
+        if owner and octets:
+            self._octets_of.change(owner, octets)
+
+    def most(self) -> RetainedShare:
+        """Who has most, of number or octets, whichever is nearer to its limit; an empty name where nobody has any."""
+        by_number = self._count * self._octets_limit >= self._octets * self._limit
+        owner = (self._messages_of if by_number else self._octets_of).most() or ""
+        return RetainedShare(owner, self._messages_of.held(owner), self._octets_of.held(owner))
 
     def get(self, topic: str) -> Message | None:
         """Return the message of a topic, or None."""
@@ -91,6 +130,7 @@ class RetainedMessages:
             return None
         self._count -= 1
         self._octets -= message.size
+        self._attribute(message.owner, -1, -_charge(message))
         for parent, level, child in zip(reversed(path[:-1]), reversed(levels), reversed(path), strict=False):
             if child.children or child.message is not None:
                 break
@@ -136,6 +176,11 @@ class RetainedMessages:
             # A leading wildcard matches no topic that begins with $ [MQTT-4.7.2-1].
             return [child for name, child in node.children.items() if name[:1] != "$"]
         return list(node.children.values())
+
+
+def _charge(message: Message) -> int:
+    """Octets that count for the owner: with all levels of the topic, which stay with any of those that share them."""
+    return message.size + NODE * (message.topic.count("/") + 1) + len(message.topic)
 
 
 def _octets(level: str) -> int:

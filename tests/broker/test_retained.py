@@ -11,6 +11,7 @@ from svc.broker.retained import NODE, RetainedMessages
 from svc.wire.mqtt import Properties, matches
 from tests.broker.topics import FILTERS, TOPICS
 
+OWNERS = st.sampled_from(("", "one", "other"))
 CHANGES = st.lists(st.tuples(TOPICS, st.one_of(st.none(), st.binary(min_size=1, max_size=300))), max_size=30)
 
 
@@ -42,6 +43,24 @@ class TreeTests(SynchronousTestCase):
         for wanted in filters:
             found = [each.topic for each in kept.walk(wanted) if each is not None]
             self.assertEqual(sorted(found), sorted(topic for topic in model if matches(wanted, topic)))
+
+    @given(st.lists(st.tuples(TOPICS, st.booleans(), OWNERS, st.binary(min_size=1, max_size=9)), max_size=30))
+    def test_shares(self, changes: list[tuple[str, bool, str, bytes]]) -> None:
+        """What each owner has is counted, whoever replaces or deletes it; what has none counts for nobody."""
+        kept, model = RetainedMessages(1000, 1 << 20), dict[str, Message]()
+        for topic, stored, owner, payload in changes:
+            if stored:
+                model[topic] = Message(topic, payload, retain=True, owner=owner)
+                self.assertTrue(kept.store(model[topic]))
+            else:
+                kept.remove(topic)
+                model.pop(topic, None)
+        for owner in ("one", "other"):
+            own = {topic: each for topic, each in model.items() if each.owner == owner}
+            levels = sum(NODE * len(topic.split("/")) + len(topic) for topic in own)
+            octets = sum(each.size for each in own.values()) + levels
+            self.assertEqual((len(own), octets), (kept._messages_of.held(owner), kept._octets_of.held(owner)))
+        self.assertEqual(kept._messages_of.held(""), 0)
 
     @given(st.lists(TOPICS, unique=True, max_size=20))
     def test_nothing_is_left(self, topics: list[str]) -> None:
@@ -79,6 +98,37 @@ class LimitTests(SynchronousTestCase):
         self.assertTrue(kept.store(Message("a", b"1234")))
         self.assertTrue(kept.store(Message("b", b"123456")))
         self.assertEqual(kept.octets, 2 * size + 10)
+
+    def test_shared_number(self) -> None:
+        """Who has most gets none of the last tenth, but may replace; others and the broker get some."""
+        kept = RetainedMessages(100, 1 << 20)
+        numbers = dict.fromkeys(("one", "other", ""), 0)
+        for owner in numbers:
+            while kept.store(Message(f"{owner}{numbers[owner]}", b"m", owner=owner)):
+                numbers[owner] += 1
+        self.assertEqual(numbers, {"one": 91, "other": 7, "": 2})
+        self.assertEqual(kept.most()[:2], ("one", 91))
+        self.assertTrue(kept.store(Message("one0", b"n", owner="one")))
+        self.assertFalse(kept.store(Message("new", b"n", owner="third")))
+        kept.remove("other0")
+        self.assertFalse(kept.store(Message("new", b"n", owner="one")))
+        self.assertTrue(kept.store(Message("new", b"n", owner="third")))
+
+    def test_shared_octets(self) -> None:
+        """The same with octets, to one; what a longer message adds counts as a new one does."""
+        size, limit = Message("a", b"").size + NODE + 1, 1_000_000
+        kept = RetainedMessages(10, limit)
+        self.assertTrue(kept.store(Message("a", b"m" * (limit - limit // 10 - size), owner="one")))
+        self.assertTrue(kept.store(Message("b", b"", owner="one")))
+        self.assertFalse(kept.store(Message("b", b"m", owner="one")))
+        self.assertTrue(kept.store(Message("a", b"m", owner="one")))
+        self.assertTrue(kept.store(Message("a", b"m" * (limit - limit // 10 - 2 * size), owner="one")))
+        self.assertTrue(kept.store(Message("c", b"m" * 1000, owner="other")))
+        self.assertEqual(kept.most(), ("one", 2, limit - limit // 10))
+
+    def test_most_of_nothing(self) -> None:
+        """Where nobody has any, nobody has most."""
+        self.assertEqual(RetainedMessages(0, 0).most(), ("", 0, 0))
 
     def test_octets_of_levels(self) -> None:
         """A level that is new counts, to the octet; one that others use counts once, and goes with the last."""

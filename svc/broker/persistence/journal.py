@@ -99,7 +99,7 @@ class SqliteJournal:
         before = self._retained.get(message.topic)
         self._retained[message.topic] = message
         self._refer(message)
-        self._record(Kind.RETAINED, (message.topic, message.number))
+        self._record(Kind.RETAINED, (message.topic, message.number, message.owner), len(message.owner))
         if before is not None:
             self._drop(before)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from sys import intern
 from typing import Any, Final
 
 from svc.broker.journal import Delivery, DeliveryStage, RecoveredSession, RecoveredState, SessionRecord
@@ -73,7 +74,11 @@ def _loaded(connection: sqlite3.Connection, progressed: Progressed) -> Found:
     for number, client_id, message, *rest in rows("SELECT * FROM delivery ORDER BY number"):
         sessions[client_id].deliveries.append(_delivery(number, _referred(messages[message]), *rest))
         last_delivery = number
-    retained = [_referred(messages[message]) for _topic, message in rows("SELECT * FROM retained")]
+    retained = []
+    for _topic, message, owner in rows("SELECT * FROM retained"):
+        # Messages of one owner share one string.
+        messages[message].owner = intern(owner)
+        retained.append(_referred(messages[message]))
     if not all(each.references for each in messages.values()):
         raise LookupError("a message that nothing refers to")
     return Found(RecoveredState(list(sessions.values()), retained), max(messages, default=0), last_delivery)

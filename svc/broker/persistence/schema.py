@@ -32,6 +32,8 @@ _MIGRATIONS: Final[tuple[tuple[str, ...], ...]] = (
         "CREATE TABLE write_probe (id INTEGER PRIMARY KEY CHECK (id = 1), count INTEGER NOT NULL)",
         "INSERT INTO write_probe VALUES (1, 0)",
     ),
+    # Whose room a retained message takes; of earlier ones that is not known.
+    ("ALTER TABLE retained ADD COLUMN owner TEXT NOT NULL DEFAULT ''",),
 )
 BROKER: Final = DatabaseKind(
     name="the broker's database",

@@ -29,7 +29,7 @@ _STATEMENTS: Final[dict[Kind, tuple[str, ...]]] = {
     Kind.UNSUBSCRIBED: ("DELETE FROM subscription WHERE client_id = ? AND filter = ?",),
     Kind.RECEIVED: ("INSERT OR REPLACE INTO received VALUES (?, ?)",),
     Kind.RELEASED: ("DELETE FROM received WHERE client_id = ? AND packet_id = ?",),
-    Kind.RETAINED: ("INSERT OR REPLACE INTO retained VALUES (?, ?)",),
+    Kind.RETAINED: ("INSERT OR REPLACE INTO retained VALUES (?, ?, ?)",),
     Kind.UNRETAINED: ("DELETE FROM retained WHERE topic = ?",),
 }
 #: Messages and deliveries have numbers that are never reused.

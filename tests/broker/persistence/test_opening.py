@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from dataclasses import replace
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.message import Message
+from svc.broker.persistence.schema import BROKER
+from svc.sqlite.database import create_or_migrate, plain_connect
 from svc.sqlite.errors import DatabaseError
 from tests.broker.keeping import LASTING, Kept
 
@@ -73,8 +76,19 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(error.reason, "unsupported_version")
         self.assertIn("the broker's database", str(error))
         self.assertEqual(self.kept.notes.details, [str(error)])
-        self.sql("PRAGMA user_version = 1")
+        self.sql(f"PRAGMA user_version = {BROKER.version}")
         self.kept.begin()
+
+    def test_first_version(self) -> None:
+        """Retained messages of a database of the first version have no owner."""
+        self.kept = Kept(self.mktemp())
+        os.makedirs(os.path.dirname(self.kept.path), mode=0o700)
+        create_or_migrate(self.kept.path, plain_connect, replace(BROKER, migrations=BROKER.migrations[:1])).close()
+        self.sql(
+            "INSERT INTO message VALUES (1, 't', 'm', 1, 1, x'00', 'c', NULL)", "INSERT INTO retained VALUES ('t', 1)"
+        )
+        (message,) = self.kept.begin().retained
+        self.assertEqual((message.topic, message.publisher, message.owner), ("t", "c", ""))
 
     def test_of_another_program(self) -> None:
         """A database of another program, also of the notary, is refused and not changed."""
@@ -109,7 +123,7 @@ class OpeningTests(SynchronousTestCase):
             ("UPDATE session SET version = 3", "UPDATE session SET version = 5"),
             ("UPDATE subscription SET client_id = 'x'", "UPDATE subscription SET client_id = 's'"),
             ("INSERT INTO received VALUES ('x', 1)", "DELETE FROM received"),
-            ("INSERT INTO retained VALUES ('x', 99)", "DELETE FROM retained"),
+            ("INSERT INTO retained VALUES ('x', 99, '')", "DELETE FROM retained"),
             (
                 "INSERT INTO message SELECT 99, topic, payload, 1, 0, x'00', '', NULL FROM message",
                 "DELETE FROM message WHERE number = 99",

@@ -65,6 +65,27 @@ class RestoreTests(KeptCase):
         self.assertIsNone(self.persistent("b", who="spiffe://example.org/b").error)
         self.assertEqual(len(self.rig.hub.sessions), 20)
 
+    def test_shares_of_retained_messages(self) -> None:
+        """What was retained stays, in any order, and identities share the room by who published what was recovered."""
+        limits = HubLimits(retained=20)
+        self.kept.crash()
+        self.rig = self.kept.rig(limits=limits)
+        # They are read in the order of their topics.
+        first, last = self.persistent("a", who=ALICE), self.persistent("b", who="spiffe://example.org/b")
+        for number in range(20):
+            first.publishes(f"z/{number}", b"m", retain=True)
+        last.publishes("a", b"m", retain=True)
+        self.kept.settle()
+        self.assertEqual(len(self.rig.hub.retained), 20)
+        self.kept.crash()
+        self.rig = self.kept.rig(self.rig.clock.now, limits=limits)
+        self.assertEqual((len(self.rig.hub.retained), self.rig.hub.retained.most()[:2]), (20, (ALICE, 19)))
+        self.persistent("b", who="spiffe://example.org/b").publishes("a", b"", retain=True)
+        self.persistent("a", who=ALICE).publishes("z/more", b"m", retain=True)
+        self.assertEqual(len(self.rig.hub.retained), 19)
+        self.persistent("b", who="spiffe://example.org/b").publishes("a", b"m", retain=True)
+        self.assertEqual(len(self.rig.hub.retained), 20)
+
     def test_all_parts_of_a_message(self) -> None:
         """A message is recovered with its properties, its age, its flags and the subscription identifiers."""
         subscription = Subscription("t/#", 2, retain_as_published=True)
