@@ -168,13 +168,19 @@ class Broker(Service):
         """Who is at the other end of each open connection, admitted or not."""
         return (each.principal for each in self._connections)
 
-    def factory(self, identify: Callable[[Any], Principal], logins: PasswordLogins | None = None) -> Factory:
+    def factory(
+        self,
+        identify: Callable[[Any], Principal],
+        logins: PasswordLogins | None = None,
+        connections: int | None = None,
+    ) -> Factory:
         """
         Make the protocol factory of one or more endpoints.
 
         Args:
             identify: returns the client of a transport; :func:`anonymous`, :func:`verified` or your own.
             logins: verifies the user names and passwords of the clients; None ignores them.
+            connections: how many the endpoints accept; near that number identities share them.
         """
         context = BrokerContext(
             self.hub,
@@ -183,6 +189,7 @@ class Broker(Service):
             self._turns,
             self._reporter,
             self._connections,
+            connections,
         )
         return _ConnectionFactory(lambda: BrokerConnection(context, identify, logins))
 

@@ -208,7 +208,7 @@ class BrokerListenerSettings(Settings):
     """The access rules. *Together*: required except for a loopback listener without `tls` and `passwords`, whose
     clients may do everything without them."""
     connections: int = Field(default=10_000, ge=1, le=1_000_000)
-    """Open connections; further ones are closed at once."""
+    """Open connections; further ones are closed at once. Identities [share](security.md#shares) the last tenth."""
     handshakes: int = Field(default=256, ge=1, le=65536)
     """Concurrent TLS handshakes, counted from their first octet on."""
     proxyProtocol: Literal["off", "v2"] = "off"

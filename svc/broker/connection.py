@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Flag, auto
 from functools import partial
@@ -30,9 +30,11 @@ from svc.broker.errors import BrokerError, ConnectionEnded
 from svc.broker.hub import Hub
 from svc.broker.logins import PasswordLogins, UserEvidence
 from svc.broker.retained import RetainedShare
+from svc.broker.sharing import check_share
 from svc.errors import SvcError
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
 from svc.process.turns import Turns
+from svc.shares import Holdings
 from svc.transport.client_certificates import ClientCertificate
 from svc.transport.errors import KeyUpdateLimitReached
 from svc.transport.evidence import PeerEvidence
@@ -148,6 +150,10 @@ class BrokerContext:
     reporter: ConnectionReporter
     #: The open connections.
     connections: Reauthorization[BrokerConnection]
+    #: How many connections the listener may have, which identities share near that number; None shares nothing.
+    connection_limit: int | None = None
+    #: Those of each identity.
+    held: Holdings[str] = field(default_factory=Holdings)
 
 
 def _other_protocol(data: bytes) -> SvcError | None:
@@ -210,6 +216,8 @@ class BrokerConnection(TwistedProtocol):
         self._last_active = 0.0
         self.congested = False
         self.ended = False
+        #: Whether it counts for the identity of its client.
+        self._counted = False
 
     @property
     def principal(self) -> Principal:
@@ -224,6 +232,22 @@ class BrokerConnection(TwistedProtocol):
         self._last_active = self._context.seconds()
         self._context.connections.add(self)
         self._transport.registerProducer(self, True)
+        try:
+            self._count()
+        except BrokerError as error:
+            # It frees its place at once: what its client answers is not waited for.
+            self._end(error, error.mqtt_reason)
+            self.abort()
+
+    def _count(self) -> None:
+        """Count the connection for the identity of its client, once that is known; raises as :func:`check_share`."""
+        principal, limit = self._principal, self._context.connection_limit
+        if limit is None or principal.identity is None:
+            return
+        held = self._context.held
+        check_share("mqtt_connection_share", held, principal.owner, limit)
+        held.change(principal.owner, 1)
+        self._counted = True
 
     def dataReceived(self, data: bytes) -> None:
         """Process octets; a whole packet, or many octets of one, count as activity of the client."""
@@ -310,6 +334,9 @@ class BrokerConnection(TwistedProtocol):
             self._login.cancel()
         self._drop_pending()
         self._context.connections.discard(self)
+        if self._counted:
+            self._counted = False
+            self._context.held.change(self._principal.owner, -1)
         self._detach()
 
     def _drop_pending(self) -> None:
@@ -465,6 +492,7 @@ class BrokerConnection(TwistedProtocol):
         self._login = None
         if not self.ended:
             self._principal = replace(self._principal, evidence=user.password, name=user.name)
+            self._count()
             self._open_session(packet)
 
     def _login_failed(self, failure: Failure) -> None:
@@ -518,7 +546,7 @@ class BrokerConnection(TwistedProtocol):
 
     def _connack(self, error: SvcError) -> Connack | None:
         if isinstance(error, BrokerError):
-            return refusal_connack(error, self._version)
+            return refusal_connack(error, self._version) if self._connect_received else None
         # A client of an unsupported version can parse at least the return code of MQTT 3.1.1.
         self._version = Version.V311
         if isinstance(error, VersionUnsupported):

@@ -80,7 +80,7 @@ class BrokerError(SvcError):
             return_code=ReturnCode.NOT_AUTHORIZED,
         ),
         "mqtt_session_limit": MqttReason(
-            "{sessions} of {limit} sessions are taken: {held} by this identity, and most, {most_held}, by {most}",
+            "{taken} of {limit} sessions are taken: {held} by this identity, and most, {most_held}, by {most}",
             "near the limit an identity with more than twice as many as are free gets no more: end sessions, let them"
             " expire sooner, or raise limits.sessions",
             mqtt_reason=ReasonCode.QUOTA_EXCEEDED,
@@ -89,6 +89,14 @@ class BrokerError(SvcError):
         "mqtt_identity_session_limit": MqttReason(
             "this identity has {limit} sessions, which is its limit",
             "clients that invent identifiers leave sessions behind; limits.sessionsOfIdentity is the limit of each",
+            mqtt_reason=ReasonCode.QUOTA_EXCEEDED,
+            return_code=ReturnCode.SERVER_UNAVAILABLE,
+        ),
+        "mqtt_connection_share": MqttReason(
+            "{taken} of {limit} connections of the listener are taken: {held} by this identity, and most, {most_held},"
+            " by {most}",
+            "near the limit an identity with more than twice as many as are free gets no more: close connections, or"
+            " raise listeners[].connections",
             mqtt_reason=ReasonCode.QUOTA_EXCEEDED,
             return_code=ReturnCode.SERVER_UNAVAILABLE,
         ),

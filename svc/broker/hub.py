@@ -21,10 +21,11 @@ from svc.broker.journal import Journal, NoJournal, RecoveredState
 from svc.broker.message import Message
 from svc.broker.retained import RetainedMessages, RetainedShare
 from svc.broker.session import Session, SessionLimits
+from svc.broker.sharing import check_share
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SharedGroup, SubscriptionTree
 from svc.identity.spiffeid import SpiffeIdMalformed
-from svc.shares import SCARCE_PART, Holdings, fits_left
+from svc.shares import Holdings
 from svc.wire.mqtt import Connect, Publish, ReasonCode, Subscription, Version, split_shared
 
 #: Sessions and retained messages that are processed before other events: some milliseconds.
@@ -198,21 +199,10 @@ class Hub:
         return True
 
     def _check_session_limits(self, owner: str, *, identified: bool) -> None:
-        limit, by_owner = self.limits.sessions, self._sessions_by_owner
-        held = by_owner.held(owner)
-        if not fits_left(held, 1, limit - by_owner.total, limit // SCARCE_PART):
-            most = by_owner.most() or ""
-            raise BrokerError(
-                "mqtt_session_limit",
-                sessions=by_owner.total,
-                limit=limit,
-                held=held,
-                most=most,
-                most_held=by_owner.held(most),
-            )
-        limit_of_identity = self.limits.sessions_of_identity
-        if identified and limit_of_identity is not None and held >= limit_of_identity:
-            raise BrokerError("mqtt_identity_session_limit", limit=limit_of_identity)
+        check_share("mqtt_session_limit", self._sessions_by_owner, owner, self.limits.sessions)
+        limit = self.limits.sessions_of_identity
+        if identified and limit is not None and self._sessions_by_owner.held(owner) >= limit:
+            raise BrokerError("mqtt_identity_session_limit", limit=limit)
 
     def _may_resume(self, session: Session, principal: Principal) -> bool:
         """

@@ -314,7 +314,8 @@ class BrokerService(Daemon[BrokerSettings]):
     async def _open(self, broker: Broker, settings: BrokerListenerSettings) -> None:
         endpoint = self._endpoint(settings)
         who = {"spiffe": verified, "certificate": certified}.get(settings.clients, anonymous)
-        factory = broker.factory(who(settings.name), self._logins if settings.passwords else None)
+        logins = self._logins if settings.passwords else None
+        factory = broker.factory(who(settings.name), logins, settings.connections)
         try:
             port = await endpoint.listen(factory)
         except CannotListenError as error:

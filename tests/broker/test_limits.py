@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from twisted.internet.protocol import Factory
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.broker.access import AllowAll
-from svc.broker.connection import ConnectionLimits
+from svc.broker.access import AllowAll, Principal
+from svc.broker.broker import Broker
+from svc.broker.connection import BrokerConnection, ConnectionLimits
 from svc.broker.errors import AnswerTooLarge
 from svc.broker.hub import HubLimits
 from svc.broker.message import Message
 from svc.broker.session import SessionLimits
+from svc.errors import SvcError
+from svc.identity import SpiffeID
 from svc.wire.mqtt import (
     Connack,
     Connect,
@@ -33,7 +37,7 @@ from svc.wire.mqtt import (
     encode,
 )
 from tests.broker.rig import Rig
-from tests.broker.test_connection import ConnectionCase, Wire
+from tests.broker.test_connection import ConnectionCase, Refusals, Wire
 
 LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
 
@@ -323,3 +327,58 @@ class ConnectionLimitTests(ConnectionCase):
         self.assertFalse(version311.ended)
         self.passes(2)
         self.assertTrue(version311.ended)
+
+
+class SharedConnectionTests(ConnectionCase):
+    """The connections of one listener, which identities share near its limit."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.errors: list[SvcError] = []
+        self.broker = self.make(reporter=Refusals(self.errors))
+        self.factory = self.broker.factory(lambda _transport: Principal(self.identity), connections=20)
+        self.identity: SpiffeID | None = None
+
+    def wire(self, who: str | None) -> Wire:
+        """Connect a client of an identity."""
+        self.identity = None if who is None else SpiffeID.parse(f"spiffe://prod.example/{who}")
+        return SharedWire(self.broker, self.factory)
+
+    def test_shares(self) -> None:
+        """One identity has nearly all, with or without CONNECT; another one gets a part; lost ones are free."""
+        taken = [self.wire("one") for _ in range(19)]
+        refused = self.wire("one")
+        self.assertTrue(refused.ended)
+        self.assertTrue(refused.transport.disconnected)
+        self.assertEqual(refused.receives(), [])
+        self.assertEqual([each.reason for each in self.errors], ["mqtt_connection_share"])
+        self.assertIn("19 by this identity, and most, 19, by spiffe://prod.example/one", str(self.errors[0]))
+        self.assertEqual(self.broker.hub.statistics.refused, {"mqtt_connection_share": 1})
+        refused.protocol.connectionLost()
+        self.assertFalse(self.wire("other").ended)
+        for each in taken[:7]:
+            each.protocol.connectionLost()
+        self.assertFalse(self.wire("one").ended)
+
+    def test_anonymous(self) -> None:
+        """Clients without an identity do not count: the listener has no others."""
+        self.assertFalse(any(self.wire(None).ended for _ in range(21)))
+
+    def test_no_limit(self) -> None:
+        """Where the listener's limit is not given, nothing is shared."""
+        self.factory = self.broker.factory(lambda _transport: Principal(self.identity))
+        self.assertFalse(any(self.wire("one").ended for _ in range(21)))
+
+
+class SharedWire(Wire):
+    """A client of a listener that others have, too."""
+
+    def __init__(self, broker: Broker, factory: Factory) -> None:
+        self._factory = factory
+        super().__init__(broker)
+
+    def protocol_of(self, broker: Broker) -> BrokerConnection:
+        """Make the broker's end."""
+        protocol = self._factory.buildProtocol(None)  # type: ignore[arg-type]
+        assert isinstance(protocol, BrokerConnection)
+        return protocol

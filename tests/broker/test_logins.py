@@ -37,6 +37,7 @@ from svc.wire.mqtt import (
     encode,
 )
 from tests.broker.test_connection import Refusals, Wire
+from tests.broker.test_limits import SharedWire
 
 CHEAP = ScryptCost(4, 1, 1)
 ALICE, BOB = PasswordHash.of(b"a", CHEAP), PasswordHash.of(b"b", CHEAP)
@@ -402,6 +403,21 @@ class ConnectionTests(LoginsCase):
         self.threads.run(len(self.threads.work))
         wire.receives()
         self.assertEqual([each.reason for each in self.errors], ["mqtt_identity_session_limit"])
+
+    def test_shared_connections(self) -> None:
+        """A user counts from its login on: one that has most connections gets no more, another one does."""
+        factory = self.broker.factory(anonymous("users"), self.logins, 20)
+        codes = list[int]()
+        for number, name in enumerate(("alice",) * 20 + ("bob",)):
+            wire = SharedWire(self.broker, factory)
+            # A login that was verified before is answered at once.
+            found = wire.sends(Connect(f"c{number}", username=name, password=name[:1].encode()))
+            self.threads.run(len(self.threads.work))
+            (connack,) = [*found, *wire.receives()]
+            assert isinstance(connack, Connack)
+            codes.append(connack.code)
+        self.assertEqual(codes, [0] * 19 + [ReasonCode.QUOTA_EXCEEDED, 0])
+        self.assertEqual([each.reason for each in self.errors], ["mqtt_connection_share"])
 
     def test_withdrawn_users(self) -> None:
         """Removed users and those with another password are disconnected; sessions of removed ones end."""
