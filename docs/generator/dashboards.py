@@ -487,7 +487,8 @@ def _broker_messages(m: Metrics) -> tuple[Panel, ...]:
             "Dropped, by reason",
             "mps",
             Query(m.rate("svc_broker_messages_dropped_total", "reason"), "{{reason}}"),
-            about="queue_full: a client's queue (limits.queued) is full. congested: a client does not read.",
+            about="queue_full: a client's queue (limits.queued) is full. queues_full: all together are."
+            " congested: a client does not read.",
         ),
         _graph(
             "Retained messages",

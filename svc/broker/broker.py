@@ -148,7 +148,7 @@ class Broker(Service):
             limits=limits,
             journal=journal or NoJournal(),
             on_denied=self._reporter.denied,
-            on_not_retained=self._reporter.not_retained,
+            on_no_room=self._reporter.no_room,
             check=check,
         )
         if recovered is not None:

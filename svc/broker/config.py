@@ -267,6 +267,9 @@ class BrokerLimitSettings(Settings):
     counted."""
     queuedOctets: Size = 16 * 1024 * 1024
     """The memory that they take together, approximately, properties included."""
+    queuedTotal: Size = 1024 * 1024 * 1024
+    """The same of all clients, a message counting for each of them; further ones are dropped, and counted. Identities
+    share the last tenth as that of `sessions`."""
     received: int = Field(default=100, ge=1, le=65535)
     """Messages with QoS above 0 of one client that are not acknowledged (PUBACK, PUBREC): the Receive Maximum. A client
     that sends more is not read until acknowledgements are written."""

@@ -29,8 +29,7 @@ from svc.broker.client import Client, admit_client, refusal_connack
 from svc.broker.errors import BrokerError, ConnectionEnded
 from svc.broker.hub import Hub
 from svc.broker.logins import PasswordLogins, UserEvidence
-from svc.broker.retained import RetainedShare
-from svc.broker.sharing import check_share
+from svc.broker.sharing import LargestShare, check_share
 from svc.errors import SvcError
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
 from svc.process.turns import Turns
@@ -104,8 +103,8 @@ class ConnectionReporter(Protocol):
     def denied(self, principal: Principal, client_id: str, action: str) -> None:
         """Access rules did not allow a client to ``publish`` or ``subscribe``."""
 
-    def not_retained(self, owner: str, most: RetainedShare) -> None:
-        """There is no room to retain a message, or none for its owner; ``most`` has most."""
+    def no_room(self, reason: str, owner: str, most: Callable[[], LargestShare]) -> None:
+        """A message was not queued or retained for want of room that all share; ``most`` finds who has most."""
 
     def reauthorized(self, summary: ReauthorizationSummary) -> None:
         """All connections that were open at a change are decided on again."""
@@ -122,7 +121,7 @@ class SilentReporter:
 
     def denied(self, principal: Principal, client_id: str, action: str) -> None: ...
 
-    def not_retained(self, owner: str, most: RetainedShare) -> None: ...
+    def no_room(self, reason: str, owner: str, most: Callable[[], LargestShare]) -> None: ...
 
     def reauthorized(self, summary: ReauthorizationSummary) -> None: ...
 

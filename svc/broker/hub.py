@@ -19,9 +19,9 @@ from svc.broker.errors import BrokerError, StoreRefuses
 from svc.broker.feeding import RetainedFeed
 from svc.broker.journal import Journal, NoJournal, RecoveredState
 from svc.broker.message import Message
-from svc.broker.retained import RetainedMessages, RetainedShare
+from svc.broker.retained import RetainedMessages
 from svc.broker.session import Session, SessionLimits
-from svc.broker.sharing import check_share
+from svc.broker.sharing import NoRoomObserver, QueueRoom, check_share
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SharedGroup, SubscriptionTree
 from svc.identity.spiffeid import SpiffeIdMalformed
@@ -49,6 +49,8 @@ class HubLimits:
     #: Retained messages, and the octets of memory that they take together.
     retained: int = 100_000
     retained_octets: int = 256 * 1024 * 1024
+    #: Octets of memory that the messages to all sessions take together.
+    queued_octets: int = 1024 * 1024 * 1024
     #: The limits of each session.
     session: SessionLimits = field(default_factory=SessionLimits)
 
@@ -80,7 +82,7 @@ class Hub:
         limits: of the broker.
         journal: records durable state.
         on_denied: called with principal, client identifier and action when access rules refuse something.
-        on_not_retained: called with the owner of a message for which there is no room, and with who has most.
+        on_no_room: called where a message is not queued or retained for want of room that all share.
         check: raises a ``BrokerError`` for a client, or the owner of a session, that is not accepted any more.
     """
 
@@ -94,12 +96,12 @@ class Hub:
         limits: HubLimits | None = None,
         journal: Journal | None = None,
         on_denied: Callable[[Principal, str, str], None] = lambda principal, client_id, action: None,
-        on_not_retained: Callable[[str, RetainedShare], None] = lambda owner, most: None,
+        on_no_room: NoRoomObserver = lambda reason, owner, most: None,
         check: Callable[[Principal], None] = lambda principal: None,
     ) -> None:
         self._check = check
         self._on_denied = on_denied
-        self._on_not_retained = on_not_retained
+        self._on_no_room = on_no_room
         self.now: Final = now
         self.guard: Final = guard
         self.limits: Final = limits or HubLimits()
@@ -109,6 +111,7 @@ class Hub:
         self.retained: Final = RetainedMessages(self.limits.retained, self.limits.retained_octets)
         self.sessions: Final[dict[str, Session]] = {}
         self._sessions_by_owner: Holdings[str] = Holdings()
+        self._queue_room = QueueRoom(self.limits.queued_octets)
         self.feed: Final = RetainedFeed(self.retained, now, call_soon)
         self._call_soon = call_soon
         self.random_name: Final = random_name
@@ -271,7 +274,16 @@ class Hub:
         self._sessions_by_owner.change(session.owner, 1)
 
     def _new_session(self, client_id: str, owner: str) -> Session:
-        return Session(client_id, owner, self.limits.session, self.journal, self.statistics, self.now)
+        return Session(
+            client_id,
+            owner,
+            self.limits.session,
+            self.journal,
+            self.statistics,
+            self.now,
+            self._queue_room,
+            self._on_no_room,
+        )
 
     def _take_over(self, session: Session) -> None:
         """End the connection of a session [MQTT-3.1.4-3], or the one whose CONNACK waits."""
@@ -390,7 +402,7 @@ class Hub:
             return
         if not self.retained.store(message):
             self.statistics.dropped("retained_full")
-            self._on_not_retained(message.owner, self.retained.most())
+            self._on_no_room("retained_full", message.owner, self.retained.most)
             return
         if not message.topic.startswith(SYS_TOPICS):
             self.journal.retained(message)

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from svc.broker.access import Principal
 from svc.broker.config import BrokerSettings
 from svc.broker.hub import Hub
-from svc.broker.retained import RetainedShare
+from svc.broker.sharing import LargestShare
 from svc.broker.statistics import ACTIONS, DROPS
 from svc.errors import SvcError
 from svc.policyfiles.settings import Policies
@@ -25,7 +25,7 @@ from svc.process.reauthorization import ReauthorizationSummary
 from svc.telemetry.connections import ConnectionLog, log_suppressed
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
-from svc.telemetry.log_limits import DenialLimiter, FailureStreak
+from svc.telemetry.log_limits import MANY_SOURCES, DenialLimiter, FailureStreak
 from svc.telemetry.logs import emit
 from svc.wire.mqtt import Version
 
@@ -74,20 +74,19 @@ class BrokerReports(ConnectionLog):
                 attributes=_where(principal, client_id),
             )
 
-    def not_retained(self, owner: str, most: RetainedShare) -> None:
-        """Log who has most of the retained messages where there is no room for one."""
-        if self._limiter.admit("retained_full", owner):
-            emit(
-                self.log,
-                Event.BROKER_NOT_RETAINED,
-                detail_reason="retained_full",
-                attributes={
-                    "owner": owner,
-                    "most": most.owner,
-                    "most_messages": most.messages,
-                    "most_octets": most.octets,
-                },
-            )
+    def no_room(self, reason: str, owner: str, most: Callable[[], LargestShare]) -> None:
+        """Log who has most of what all share where there is no room for a message."""
+        # Not for each owner: of many, each would have all searched for who has most.
+        if self._limiter.admit(reason, MANY_SOURCES):
+            found = most()
+            attributes: dict[str, str | int | float | bool] = {
+                "owner": owner,
+                "most": found.owner,
+                "most_octets": found.octets,
+            }
+            if found.messages is not None:
+                attributes["most_messages"] = found.messages
+            emit(self.log, Event.BROKER_NO_ROOM, detail_reason=reason, attributes=attributes)
 
     def reauthorized(self, summary: ReauthorizationSummary) -> None:
         """Log the end of a walk over the open connections."""

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from svc.broker.message import Message
+from svc.broker.sharing import LargestShare
 from svc.shares import SCARCE_PART, Holdings, fits_left
 
 #: Octets of a level of the tree, without its name.
@@ -24,14 +25,6 @@ class _TopicLevel:
     children: dict[str, _TopicLevel] = field(default_factory=dict)
     message: Message | None = None
     number: int = 0
-
-
-class RetainedShare(NamedTuple):
-    """What one owner has of all retained messages; octets include all levels of its topics."""
-
-    owner: str
-    messages: int
-    octets: int
 
 
 class RetainedMessages:
@@ -103,11 +96,11 @@ class RetainedMessages:
         if owner and octets:
             self._octets_of.change(owner, octets)
 
-    def most(self) -> RetainedShare:
-        """Who has most, of number or octets, whichever is nearer to its limit; an empty name where nobody has any."""
+    def most(self) -> LargestShare:
+        """Who has most, of number or octets, whichever is nearer to its limit."""
         by_number = self._count * self._octets_limit >= self._octets * self._limit
         owner = (self._messages_of if by_number else self._octets_of).most() or ""
-        return RetainedShare(owner, self._messages_of.held(owner), self._octets_of.held(owner))
+        return LargestShare(owner, self._octets_of.held(owner), self._messages_of.held(owner))
 
     def get(self, topic: str) -> Message | None:
         """Return the message of a topic, or None."""

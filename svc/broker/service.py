@@ -95,6 +95,7 @@ def hub_limits(limits: BrokerLimitSettings) -> HubLimits:
         session_expiry=int(limits.sessionExpiry),
         retained=limits.retained,
         retained_octets=limits.retainedOctets,
+        queued_octets=limits.queuedTotal,
         session=session,
     )
 

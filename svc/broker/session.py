@@ -41,6 +41,7 @@ from svc.broker.client_sink import ClientSink, ConnectParameters
 from svc.broker.filters import SessionSubscriptions
 from svc.broker.journal import Delivery, DeliveryStage, Journal, SessionRecord
 from svc.broker.message import Message
+from svc.broker.sharing import NoRoomObserver, QueueRoom
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SubscriptionTree
 from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, Publish, QoS, Version, Will
@@ -103,6 +104,8 @@ class Session:
         journal: Journal,
         statistics: Statistics,
         now: Callable[[], float],
+        room: QueueRoom,
+        on_no_room: NoRoomObserver,
     ) -> None:
         self.client_id: Final = client_id
         self.owner: Final = owner
@@ -119,6 +122,8 @@ class Session:
         self._journal = journal
         self._statistics = statistics
         self._now = now
+        self._room = room
+        self._on_no_room = on_no_room
         self._sink: ClientSink | None = None
         self._parameters = _DEFAULTS
         # Created for the first message with QoS 2: most clients send none, and an empty set takes 200 octets.
@@ -168,6 +173,9 @@ class Session:
 
     def has_room(self, message: Message) -> bool:
         """Whether a message with QoS above 0 could be queued now."""
+        return self._has_own_room(message) and self._room.fits(self.owner, message.size)
+
+    def _has_own_room(self, message: Message) -> bool:
         return self.waiting < self._limits.queued and self._octets + message.size <= self._limits.octets
 
     def record(self) -> SessionRecord:
@@ -308,10 +316,13 @@ class Session:
         if qos == 0:
             return self._send_qos0(message, flag, route.identifiers, now)
         if not self.has_room(message) and not self._make_room(message, now):
-            self._statistics.dropped("queue_full")
+            reason = "queues_full" if self._has_own_room(message) else "queue_full"
+            self._statistics.dropped(reason)
+            if reason == "queues_full":
+                self._on_no_room(reason, self.owner, self._room.most)
             return False
         delivery = Delivery(message, qos, flag, route.identifiers)
-        self._octets += message.size
+        self._take(message.size)
         if self.persistent:
             self._journal.delivery(self.client_id, delivery)
         if self._queued or self._resend or not self._may_send:
@@ -319,6 +330,10 @@ class Session:
         else:
             self._send_first(delivery, now)
         return True
+
+    def _take(self, octets: int) -> None:
+        self._octets += octets
+        self._room.take(self.owner, octets)
 
     def _queue(self, delivery: Delivery) -> None:
         if self._queued is None:
@@ -498,7 +513,7 @@ class Session:
         self._complete(delivery)
 
     def _complete(self, delivery: Delivery) -> None:
-        self._octets -= delivery.message.size
+        self._take(-delivery.message.size)
         if delivery.number:
             self._journal.delivered(delivery)
 
@@ -554,7 +569,7 @@ class Session:
         self.version = version
         self._received = set(received) or None
         for delivery in deliveries:
-            self._octets += delivery.message.size
+            self._take(delivery.message.size)
             if delivery.stage is DeliveryStage.QUEUED:
                 self._queue(delivery)
             else:
@@ -574,7 +589,7 @@ class Session:
         self._resend.clear()
         self._queued = None
         self._received = None
-        self._octets = 0
+        self._take(-self._octets)
 
 
 _EXPECTED: Final[dict[tuple[QoS, DeliveryStage], PacketType]] = {

@@ -12,6 +12,7 @@ DROPS: Final = (
     "expired",
     "not_authorized",
     "queue_full",
+    "queues_full",
     "retained_full",
     "store_refuses",
     "too_large",

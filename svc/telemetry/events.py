@@ -367,12 +367,12 @@ class Event(Enum):
         "open connections decided on again after a change",
     )
     BROKER_ACCESS_DENIED = ("svc.broker.access.denied", _SECURITY, _WARN, "failure", "no access rule allows it")
-    BROKER_NOT_RETAINED = (
-        "svc.broker.message.not_retained",
+    BROKER_NO_ROOM = (
+        "svc.broker.message.no_room",
         _OPERATIONAL,
         _WARN,
         "failure",
-        "no room to retain a message, which was delivered",
+        "message not queued or not retained",
     )
     BROKER_DENY_LISTS_LOADED = ("svc.broker.deny_lists.loaded", _AUDIT, _INFO, "success", "deny lists loaded")
     BROKER_DENY_LISTS_REJECTED = (

@@ -10,7 +10,7 @@ from svc.broker.broker import Broker
 from svc.broker.hub import HubLimits
 from svc.broker.reports import BrokerReports
 from svc.telemetry.events import Event
-from svc.wire.mqtt import Connack, Connect, Publish, ReasonCode
+from svc.wire.mqtt import Connack, Connect, Properties, Publish, ReasonCode, Subscribe, Subscription
 from tests.broker.test_connection import EVERYBODY, Wire
 from tests.proxy.parts import LogTestCase
 
@@ -22,7 +22,7 @@ class NamedTests(LogTestCase):
 
     def broker(self, **limits: Any) -> Broker:
         """Make a broker that reports to the log."""
-        clock = Clock()
+        clock = self.clock = Clock()
         reports = BrokerReports(clock)
         self.addCleanup(reports.close)
         return Broker(clock, EVERYBODY, limits=HubLimits(**limits), reporter=reports, wall=clock.seconds)
@@ -38,14 +38,32 @@ class NamedTests(LogTestCase):
         self.assertIn(f"most, 19, by {OWNER}", fields["detail"])
         self.assertEqual(broker.hub.statistics.refused["mqtt_session_limit"], 1)
 
+    def test_queues(self) -> None:
+        """Who has most messages that wait is in the log; the message is dropped for its session, and counted."""
+        broker = self.broker(queued_octets=20_000)
+        away = Wire(broker)
+        away.sends(Connect("away", clean_start=False, properties=Properties(session_expiry=60)))
+        away.sends(Subscribe(1, [Subscription("t", 1)]))
+        away.protocol.connectionLost()
+        wire = Wire(broker)
+        wire.sends(Connect("c"), *(Publish("t", b"m" * 5000, 1, packet_id=each) for each in range(1, 6)))
+        record = self.only(Event.BROKER_NO_ROOM)
+        self.assertEqual(record.fields["detail_reason"], "queues_full")
+        self.assertEqual(
+            record.attributes, {"owner": OWNER, "most": OWNER, "most_octets": broker.hub._queue_room.most()[1]}
+        )
+        self.assertEqual(broker.hub.statistics.drops, {"queues_full": 2})
+
     def test_retained(self) -> None:
         """Who has most retained messages is in the log once a second; the message is delivered and counted."""
         broker = self.broker(retained=20)
         wire = Wire(broker)
         wire.sends(Connect("c"), *(Publish(f"t/{each}", b"m", retain=True) for each in range(21)))
-        record = self.only(Event.BROKER_NOT_RETAINED)
+        record = self.only(Event.BROKER_NO_ROOM)
         self.assertEqual(record.fields["detail_reason"], "retained_full")
         octets = record.attributes.pop("most_octets")
         self.assertEqual(record.attributes, {"owner": OWNER, "most": OWNER, "most_messages": 19})
         self.assertGreater(octets, 19 * 500)
+        self.clock.advance(1)
+        self.assertEqual(self.only(Event.DENIALS_SUPPRESSED).attributes["suppressed"], 1)
         self.assertEqual((len(broker.hub.retained), broker.hub.statistics.drops["retained_full"]), (19, 2))

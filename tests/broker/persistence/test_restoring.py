@@ -79,12 +79,22 @@ class RestoreTests(KeptCase):
         self.assertEqual(len(self.rig.hub.retained), 20)
         self.kept.crash()
         self.rig = self.kept.rig(self.rig.clock.now, limits=limits)
-        self.assertEqual((len(self.rig.hub.retained), self.rig.hub.retained.most()[:2]), (20, (ALICE, 19)))
+        most = self.rig.hub.retained.most()
+        self.assertEqual((len(self.rig.hub.retained), most.owner, most.messages), (20, ALICE, 19))
         self.persistent("b", who="spiffe://example.org/b").publishes("a", b"", retain=True)
         self.persistent("a", who=ALICE).publishes("z/more", b"m", retain=True)
         self.assertEqual(len(self.rig.hub.retained), 19)
         self.persistent("b", who="spiffe://example.org/b").publishes("a", b"m", retain=True)
         self.assertEqual(len(self.rig.hub.retained), 20)
+
+    def test_shares_of_queues(self) -> None:
+        """After a restart what waits in queues counts for the owners of the sessions."""
+        self.persistent("a", "a", who=ALICE).loses()
+        self.persistent("p").publishes("a", b"m" * 1000, 1, 5)
+        self.kept.settle()
+        before = self.rig.hub._queue_room.most()
+        self.assertEqual((before.owner, before.octets > 1000), (ALICE, True))
+        self.assertEqual(self.again().hub._queue_room.most(), before)
 
     def test_all_parts_of_a_message(self) -> None:
         """A message is recovered with its properties, its age, its flags and the subscription identifiers."""
