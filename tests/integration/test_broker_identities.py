@@ -351,6 +351,50 @@ class StartTests(SynchronousTestCase):
             self.assertEqual(record["detail_reason"], "workload_api_unavailable")
 
 
+class SharingSite(Site):
+    """A site whose broker has 30 sessions, in a database."""
+
+    def _broker(self) -> RunningBroker:
+        settings = {"trustDomain": "example.org", "spiffeSocketPath": self.authority.address}
+        return self.stack.enter_context(
+            RunningBroker(
+                listener={"name": "devices", "tls": {"spiffe": True}, "acl": ACL},
+                limits={"sessions": 30},
+                persistence={"path": str(self.folder / "kept" / "broker.db")},
+                settings=settings,
+            )
+        )
+
+
+class SharingTests(SynchronousTestCase):
+    """One identity that takes all it can get."""
+
+    def test_sessions(self) -> None:
+        """One identity fills the broker with sessions that last, another one gets some, also after a crash."""
+        with ExitStack() as stack:
+            site = SharingSite(stack)
+            contexts = {name: site.credentials(name).context() for name in ("device", "other")}
+            keep: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=100)}
+
+            def code(name: str, client_id: str) -> int:
+                with RawClient(site.broker.port, tls=contexts[name].wrap_socket) as client:
+                    return client.connect(client_id, **keep).code
+
+            codes = [code("device", f"d-{number}") for number in range(30)]
+            self.assertEqual(codes, [0] * 28 + [ReasonCode.QUOTA_EXCEEDED] * 2)
+            self.assertEqual(code("other", "o-1"), 0)
+            refusals = site.broker.metric("svc_broker_refusals_total", reason="mqtt_session_limit")
+            self.assertEqual((refusals, site.broker.metric("svc_broker_sessions")), (2, 29))
+            refused = eventually(lambda: site.broker.records("svc.broker.client.refused"))[0]
+            self.assertEqual(refused["detail_reason"], "mqtt_session_limit")
+            self.assertIn("most, 28, by spiffe://example.org/device/7", refused["detail"])
+            site.broker.kill()
+            site.broker.start()
+            self.assertEqual(code("device", "d-28"), ReasonCode.QUOTA_EXCEEDED)
+            self.assertEqual((code("device", "d-27"), code("other", "o-2")), (0, 0))
+            self.assertEqual(site.broker.metric("svc_broker_sessions"), 30)
+
+
 class RevokedTests(SynchronousTestCase):
     """Rules that change with a restart."""
 
