@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from cryptography.hazmat.primitives.serialization import Encoding
 from twisted.logger import Logger
 
+from svc.errors import SvcError
 from svc.identity import SvidEvidence
 from svc.identity.errors import SvidInvalid
 from svc.notary.level import Level
@@ -21,6 +22,7 @@ from svc.process.reauthorization import Reauthorization
 from svc.process.turns import Turns
 from svc.proxy.config import LimitSettings, OnRotation, TimeoutSettings
 from svc.proxy.errors import FormerSvidRefused
+from svc.proxy.evaluation import Evaluation, Refused, evaluated
 from svc.proxy.http.reporter import PolicyDecision, Reporter
 from svc.telemetry.metrics import ListenerMetrics
 from svc.transport.chain_cache import VerifiedChainCache
@@ -142,7 +144,66 @@ class ListenerContext:
         for matched in rules.audited(facts):
             self.reporter.audited(peer, matched, permitted=permitted, listener=self.name, request=request)
 
-    def apply_rotation(self, evidence: PeerEvidence) -> bool:
+    def evaluate(self, evidence: PeerEvidence, authorize: Callable[[], object]) -> Evaluation:
+        """
+        Decide again on a connection with a verified peer.
+
+        Args:
+            evidence: of its handshake.
+            authorize: raises Denied where the peer would now be refused; called once the peer is verified.
+        """
+
+        def decide() -> bool:
+            evidence.reauthorize(self.rotation.identity, self.rotation.bundles, self.wall())
+            authorize()
+            return self._apply_rotation(evidence)
+
+        return evaluated(decide)
+
+    def evaluate_upstream(self, evidence: PeerEvidence) -> Evaluation:
+        """Decide again on a connection to a peer; count and report where it is refused."""
+
+        def authorize() -> None:
+            listed = self.listed(evidence.svid)
+            if listed is not None:
+                raise listed
+
+        evaluation = self.evaluate(evidence, authorize)
+        if isinstance(evaluation, Refused):
+            self.metrics.upstream_closed(evaluation.cause)
+            self.report_refused(evaluation.error, "", str(evidence.svid.spiffe_id))
+        return evaluation
+
+    def report_refused(
+        self, error: SvcError, address: str, peer: str, request: RequestHead | None = None, decision_id: str = ""
+    ) -> PolicyDecision | None:
+        """
+        Count and report that a verified peer was refused.
+
+        Args:
+            error: what refuses it; of an identity that this side no longer has nothing is reported for each peer.
+            address: the host of the peer, empty where this side connects.
+            peer: its identity.
+            request: what it is refused, where not the connection.
+            decision_id: the identifier of the decision that the peer is told.
+
+        Returns:
+            The decision, where policies refuse it.
+        """
+        decision = None
+        if isinstance(error, OwnIdentityWithdrawn):
+            return None
+        if isinstance(error, Denied):
+            self.metrics.denied_policy.inc()
+            decision = PolicyDecision(error.policy, error.rule, decision_id)
+        elif isinstance(error, SvidInvalid):
+            self.metrics.denied_svid.inc()
+        self.reporter.denied(
+            error.reason, address, peer, str(error), listener=self.name, request=request, decision=decision
+        )
+        return decision
+
+    def _apply_rotation(self, evidence: PeerEvidence) -> bool:
         """
         Apply ``onRotation`` to a connection whose peer is not refused; returns whether it is to end in order.
 
@@ -163,39 +224,6 @@ class ListenerContext:
         except (SvidInvalid, Denied) as error:
             raise FormerSvidRefused(cause=error) from error
         return False
-
-    def verify_upstream(self, evidence: PeerEvidence) -> bool:
-        """
-        Refuse a connection under a former identity of ours, or to a peer that would now be refused; report it.
-
-        Returns:
-            Whether the connection is to end in order.
-        """
-        peer = str(evidence.svid.spiffe_id)
-        try:
-            evidence.reauthorize(self.rotation.identity, self.rotation.bundles, self.wall())
-            listed = self.listed(evidence.svid)
-            if listed is not None:
-                raise listed
-            return self.apply_rotation(evidence)
-        except OwnIdentityWithdrawn:
-            self.metrics.upstream_closed("identity_withdrawn")
-            raise
-        except FormerSvidRefused as error:
-            self.metrics.upstream_closed("rotation")
-            self.reporter.denied(error.reason, "", peer, str(error), listener=self.name)
-            raise
-        except SvidInvalid as error:
-            self.metrics.denied_svid.inc()
-            self.metrics.upstream_closed("reauthorization")
-            self.reporter.denied(error.reason, "", peer, str(error), listener=self.name)
-            raise
-        except Denied as denied:
-            self.metrics.denied_policy.inc()
-            self.metrics.upstream_closed("reauthorization")
-            decision = PolicyDecision(denied.policy, denied.rule, "")
-            self.reporter.denied(denied.reason, "", peer, str(denied), listener=self.name, decision=decision)
-            raise
 
     def opened(self) -> None:
         """The listener accepts connections."""

@@ -14,17 +14,17 @@ from twisted.internet.interfaces import IProtocol
 
 from svc.errors import SvcError
 from svc.identity import SpiffeID
-from svc.identity.errors import SvidInvalid
-from svc.policy.engine import ConnectionPolicy, Denied, Permit
+from svc.policy.engine import ConnectionPolicy, Permit
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
-from svc.proxy.errors import FormerSvidRefused, IdentityGone, ProxyError
+from svc.proxy.errors import IdentityGone, ProxyError
+from svc.proxy.evaluation import Evaluation, Kept, Refused
 from svc.proxy.eviction import IdentityShare
 from svc.proxy.http.reporter import ConnectionSummary, PolicyDecision
 from svc.proxy.listener import Connection
 from svc.proxy.tcp.context import TcpContext
 from svc.telemetry.labels import Cause
-from svc.transport.errors import OwnIdentityWithdrawn, PeerCredentialsEnded, TransportError
+from svc.transport.errors import PeerCredentialsEnded, TransportError
 from svc.transport.evidence import PeerEvidence, peer_evidence
 
 
@@ -209,40 +209,30 @@ class RelayedClient:
             return False
         evidence, context = self._evidence, self.context
         if evidence is None:
-            return self._verify_upstream()
-        try:
-            evidence.reauthorize(context.rotation.identity, context.rotation.bundles, context.wall())
+            return self._evaluate_upstream()
+
+        def authorize() -> None:
             if context.policies is not None and context.policies is not self._policies:
                 self._decide(context.policies, evidence)
-            if context.apply_rotation(evidence):
-                self._drain()
-        except FormerSvidRefused as error:
-            self._report_denied(error)
-            self._revoke("rotation")
-        except OwnIdentityWithdrawn:
-            self._revoke("identity_withdrawn")
-        except (Denied, SvidInvalid) as error:
-            self._report_denied(error)
-            self._revoke("reauthorization")
-        return self._dropped
+
+        evaluation = context.evaluate(evidence, authorize)
+        if isinstance(evaluation, Refused):
+            self._report_denied(evaluation.error)
+        return self._act_on(evaluation)
 
     def abort_defective(self) -> None:
         """See :class:`svc.proxy.context.AuthorizedConnection`."""
         self.abort("defect")
 
-    def _verify_upstream(self) -> bool:
+    def _evaluate_upstream(self) -> bool:
         evidence = self._upstream_evidence
-        if evidence is None:
-            return False
-        try:
-            if self.context.verify_upstream(evidence):
-                self._drain()
-        except FormerSvidRefused:
-            self._revoke("rotation")
-        except OwnIdentityWithdrawn:
-            self._revoke("identity_withdrawn")
-        except (Denied, SvidInvalid):
-            self._revoke("reauthorization")
+        return evidence is not None and self._act_on(self.context.evaluate_upstream(evidence))
+
+    def _act_on(self, evaluation: Evaluation) -> bool:
+        if isinstance(evaluation, Refused):
+            self._revoke(evaluation.cause)
+        elif evaluation is Kept.DRAIN:
+            self._drain()
         return self._dropped
 
     # -- Reports -----------------------------------------------------------------------------------------------------
@@ -263,15 +253,9 @@ class RelayedClient:
         return str(getattr(self.transport.getPeer(), "host", "") or "local")
 
     def _report_denied(self, error: SvcError) -> None:
-        context, decision = self.context, None
-        if isinstance(error, Denied):
-            context.metrics.denied_policy.inc()
-            decision = self._decision = PolicyDecision(error.policy, error.rule, "")
-        elif isinstance(error, SvidInvalid):
-            context.metrics.denied_svid.inc()
-        context.reporter.denied(
-            error.reason, self._address, self._peer, str(error), listener=context.name, decision=decision
-        )
+        decision = self.context.report_refused(error, self._address, self._peer)
+        if decision is not None:
+            self._decision = decision
 
     def _report_failure(self, error: ProxyError) -> None:
         self.context.reporter.exchange_failed(error.reason, self._peer, str(error), error.detail_reason)

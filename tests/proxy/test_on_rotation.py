@@ -235,7 +235,7 @@ class OutboundTests(RotationCase):
         rig = Rig(inbound=False)
         self.listener(rig, rig.context, mode)
         rig.pool.reauthorize_by(
-            rig.context.verify_upstream, rig.reauthorization, rig.context.drain_seconds, rig.context._drained
+            rig.context.evaluate_upstream, rig.reauthorization, rig.context.drain_seconds, rig.context._drained
         )
         rig.endpoint.handle = peer()
         self.client, self.wire = rig.client()

@@ -168,16 +168,12 @@ class VerifiedCaller:
 
     def reauthorize(self, under_way: RequestHead | None = None) -> None:
         """
-        Verify and authorize the client again by what is in force now; ``under_way`` is the request that is served.
+        Authorize the verified client again by the policies of now; ``under_way`` is the request that is served.
 
         Raises:
-            OwnIdentityWithdrawn: the connection was made under another identity of this proxy.
-            SvidInvalid: the client's SVID would now be refused.
             Denied: other policies than before refuse a client that was not refused, or the request that is served.
         """
-        context = self._context
-        rotation, policies = context.rotation, context.policies
-        self.evidence.reauthorize(rotation.identity, rotation.bundles, context.wall())
+        policies = self._context.policies
         if policies is not None and policies is not self._policies:
             self._apply(policies, under_way)
 
@@ -353,7 +349,7 @@ class PlainCaller:
         return True
 
     def reauthorize(self, under_way: RequestHead | None = None) -> None:
-        """A plain client has nothing to verify; the own identity is read for each of its requests."""
+        """A plain client is not authorized; the own identity is read for each of its requests."""
 
     def request_lines(self, head: RequestHead, random: Callable[[int], bytes]) -> bytes:
         """Issue the application's level anew for the peer's proxy, with a fresh nonce; ignore a misspelt level."""

@@ -20,23 +20,22 @@ from zope.interface import implementer
 
 from svc.errors import SvcError
 from svc.identity import SpiffeID
-from svc.identity.errors import SvidInvalid
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.policy.engine import Denied
-from svc.proxy.errors import FormerSvidRefused, RequestRefused, RequestTimeout
+from svc.proxy.errors import RequestRefused, RequestTimeout
+from svc.proxy.evaluation import Kept, Refused
 from svc.proxy.eviction import IdentityShare, IdleConnections
 from svc.proxy.http.answers import answer, problem_body, problem_fields
 from svc.proxy.http.caller import Caller
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.exchange import Exchange
 from svc.proxy.http.notary_endpoint import ReservedPath
-from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
+from svc.proxy.http.reporter import ExchangeSummary
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection
 from svc.proxy.listener import Connection
 from svc.telemetry.labels import Cause
-from svc.transport.errors import KeyUpdateLimitReached, OwnIdentityWithdrawn, PeerCredentialsEnded, TransportError
+from svc.transport.errors import KeyUpdateLimitReached, PeerCredentialsEnded, TransportError
 from svc.transport.fair_limiter import release_slot
 from svc.wire.errors import RemoteProtocolError
 from svc.wire.http1 import SLICE_OCTETS, End, Event, MessageRefused, RequestHead, RequestParser
@@ -245,24 +244,9 @@ class ClientConnection:
             if self._upgraded is not None:
                 self._upgraded.tunnel_ended(tunnel.from_client_octets, tunnel.from_upstream_octets)
 
-    def report_policy_denial(self, denied: Denied, request: RequestHead | None = None, decision: str = "") -> None:
-        """Count and report a denial, of a request with the id of its decision or of the whole connection."""
-        self.context.metrics.denied_policy.inc()
-        self._report_denial(denied, request, PolicyDecision(denied.policy, denied.rule, decision))
-
-    def _report_denial(
-        self, error: SvcError, request: RequestHead | None = None, decision: PolicyDecision | None = None
-    ) -> None:
-        context = self.context
-        context.reporter.denied(
-            error.reason,
-            self.address,
-            self.caller.text,
-            str(error),
-            listener=context.name,
-            request=request,
-            decision=decision,
-        )
+    def report_refused(self, error: SvcError, request: RequestHead | None = None, decision_id: str = "") -> None:
+        """Count and report a refusal, of a request with the id of its decision or of the whole connection."""
+        self.context.report_refused(error, self.address, self.caller.text, request, decision_id)
 
     @property
     def identity(self) -> SpiffeID | None:
@@ -708,7 +692,7 @@ class ClientConnection:
         try:
             evidence.verify_time(wall)
         except TransportError as error:
-            self._report_denial(error)
+            self.report_refused(error)
             peers = isinstance(error, PeerCredentialsEnded)
             self.end_now(ExchangeOutcome.CREDENTIALS_EXPIRED, "peer_expired" if peers else "credentials_expired")
             return True
@@ -746,23 +730,14 @@ class ClientConnection:
         """End the connection where it would now be refused; ask a client to end one that is to drain."""
         exchange = self._upgraded if self._exchange is None else self._exchange
         under_way = exchange.head if exchange is not None and exchange.permitted else None
-        context = self.context
-        try:
-            self.caller.reauthorize(under_way)
-            evidence = self.caller.evidence
-            if evidence is not None and context.apply_rotation(evidence) and self._drain_until is None:
-                self._drain_until = context.seconds() + context.drain_seconds()
-                self._asked_to_end = True
-        except FormerSvidRefused as error:
-            self._report_denial(error)
-            self.cut("rotation")
-        except OwnIdentityWithdrawn:
-            self.cut("identity_withdrawn")
-        except Denied as denied:
-            self.report_policy_denial(denied)
-            self.cut("reauthorization")
-        except SvidInvalid as error:
-            context.metrics.denied_svid.inc()
-            self._report_denial(error)
-            self.cut("reauthorization")
+        context, caller = self.context, self.caller
+        if caller.evidence is None:
+            return False
+        evaluation = context.evaluate(caller.evidence, lambda: caller.reauthorize(under_way))
+        if isinstance(evaluation, Refused):
+            self.report_refused(evaluation.error)
+            self.cut(evaluation.cause)
+        elif evaluation is Kept.DRAIN and self._drain_until is None:
+            self._drain_until = context.seconds() + context.drain_seconds()
+            self._asked_to_end = True
         return self._closing_until is not None

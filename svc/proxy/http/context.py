@@ -70,7 +70,7 @@ class HttpContext(ListenerContext):
         ListenerContext.__post_init__(self)
         self._leaf = self._own_leaf()
         if not self.inbound:
-            self.pool.reauthorize_by(self.verify_upstream, self.reauthorization, self.drain_seconds, self._drained)
+            self.pool.reauthorize_by(self.evaluate_upstream, self.reauthorization, self.drain_seconds, self._drained)
         self.evictions = EvictionOrder(self.limits.connections)
         self.message_limits = MessageLimits(head=self.limits.head, fields=self.limits.fields)
         self.body_limit = self.limits.body

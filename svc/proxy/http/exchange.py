@@ -334,7 +334,7 @@ class Exchange:
         """Answer a request that the policies refuse, and report it with the id that the answer has."""
         self._decision = denied
         self._decision_id = b64u_encode(self._client.random(9))
-        self._client.report_policy_denial(denied, self.head, self._decision_id)
+        self._client.report_refused(denied, self.head, self._decision_id)
         body = problem_body(denied, self._decision_id)
         self.answer(denied.http_status, problem_fields(denied), body)
 

@@ -26,6 +26,7 @@ from zope.interface import implementer
 from svc.errors import SvcError
 from svc.policy.engine import Permit
 from svc.proxy.errors import ProxyError, UpstreamUnreachable, upstream_error
+from svc.proxy.evaluation import Evaluation, Kept, Refused
 from svc.transport.errors import (
     ConnectFailed,
     OwnSvidRefused,
@@ -595,7 +596,7 @@ class UpstreamPool:
         self._all: set[UpstreamConnection] = set()
         self._connecting: set[Deferred[UpstreamConnection]] = set()
         self._closed = False
-        self._verify: Callable[[PeerEvidence], bool] = lambda _evidence: False
+        self._evaluate: Callable[[PeerEvidence], Evaluation] = lambda _evidence: Kept.KEEP
         self._drain_seconds: Callable[[], float] = lambda: 0.0
         self._drained: Callable[[], None] = lambda: None
         self._reauthorization: Reauthorization[AuthorizedConnection] | None = None
@@ -726,19 +727,18 @@ class UpstreamPool:
 
     def reauthorize_by(
         self,
-        verify: Callable[[PeerEvidence], bool],
+        evaluate: Callable[[PeerEvidence], Evaluation],
         reauthorization: Reauthorization[AuthorizedConnection],
         drain_seconds: Callable[[], float],
         drained: Callable[[], None],
     ) -> None:
         """
-        Register verified connections, and decide on them again by ``verify`` after changes.
+        Register verified connections, and decide on them again by ``evaluate`` after changes.
 
-        It gets what the handshake of a connection proved, raises an ``SvcError`` where that would now be refused, and
-        returns whether the connection is to end in order. An upgraded one is closed after ``drain_seconds``, and
-        ``drained`` called.
+        It gets what the handshake of a connection proved. An upgraded one that is to end in order is closed after
+        ``drain_seconds``, and ``drained`` called.
         """
-        self._verify, self._reauthorization = verify, reauthorization
+        self._evaluate, self._reauthorization = evaluate, reauthorization
         self._drain_seconds, self._drained = drain_seconds, drained
 
     def reauthorize(self, connection: UpstreamConnection) -> bool:
@@ -772,13 +772,16 @@ class UpstreamPool:
     def _refusal(self, connection: UpstreamConnection) -> SvcError | None:
         if connection.evidence is None or connection.dead or connection.loss is not None:
             return None
-        try:
-            if self._peers is not None:
+        if self._peers is not None:
+            try:
                 self._peers.reverify(connection)
-            if self._verify(connection.evidence) and connection.drain_until is None:
-                connection.drain_until = self._tick + self._drain_seconds()
-        except SvcError as error:
-            return error
+            except SvcError as error:
+                return error
+        evaluation = self._evaluate(connection.evidence)
+        if isinstance(evaluation, Refused):
+            return evaluation.error
+        if evaluation is Kept.DRAIN and connection.drain_until is None:
+            connection.drain_until = self._tick + self._drain_seconds()
         return None
 
     def close(self) -> None:

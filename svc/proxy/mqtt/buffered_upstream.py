@@ -12,10 +12,9 @@ from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.identity.errors import SvidInvalid
-from svc.policy.engine import Denied
-from svc.proxy.errors import FormerSvidRefused, ProxyError, UpstreamMalformed, UpstreamTimeout
-from svc.transport.errors import ConnectFailed, OwnIdentityWithdrawn, OwnSvidRefused, TransportError
+from svc.proxy.errors import ProxyError, UpstreamMalformed, UpstreamTimeout
+from svc.proxy.evaluation import Kept, Refused
+from svc.transport.errors import ConnectFailed, OwnSvidRefused, TransportError
 from svc.transport.evidence import PeerEvidence, peer_evidence
 from svc.wire.mqtt import Connack, Connect, Decoder, Disconnect, Packet, PacketLimits, PacketRefused, encode
 
@@ -229,12 +228,11 @@ class BufferedUpstream:
         """See :class:`svc.proxy.context.AuthorizedConnection`; another connection follows."""
         if self._over or self._evidence is None:
             return False
-        try:
-            drain = self._context.verify_upstream(self._evidence)
-        except (FormerSvidRefused, OwnIdentityWithdrawn, Denied, SvidInvalid):
+        evaluation = self._context.evaluate_upstream(self._evidence)
+        if isinstance(evaluation, Refused):
             self._fail(None)
             return True
-        if drain:
+        if evaluation is Kept.DRAIN:
             # Without its client the broker publishes the will, which would be due later.
             self.close(Disconnect() if self._owner.has_client else None)
             self._owner.upstream_ended(None)

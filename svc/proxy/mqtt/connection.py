@@ -236,7 +236,7 @@ class MqttConnection(RelayedClient):
         self._attempt = None
         self.upstream = upstream
         if self._changes != self.context.reauthorization.changes:
-            self._verify_upstream()
+            self._evaluate_upstream()
         if self._closing is not None:
             upstream.drop()
             return

@@ -161,7 +161,7 @@ class TcpConnection(RelayedClient, RelayEnd):
         self._attempt = None
         self._upstream = upstream
         if self._changes != context.reauthorization.changes:
-            self._verify_upstream()
+            self._evaluate_upstream()
         if self._dropped or self.gone:
             upstream.break_off()
         else:
