@@ -42,6 +42,7 @@ _PROGRAMS = {
 _ALWAYS = (
     "tests.test_api",
     "tests.test_config_schemas",
+    "tests.test_decisions",
     "tests.test_docs",
     "tests.test_errors",
     "tests.programs.test_files",
