@@ -1,12 +1,11 @@
 """
-The load generator: built from ``load.c`` once, run for each measurement.
+The load generator: built from ``load.c`` for a run, and started for each measurement.
 
 Owns its command line and its results. Independent of the server behind the port.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import subprocess
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from benchmarks.peers import Device
 from svc.errors import SvcError
 
 SOURCE: Final = Path(__file__).with_name("load.c")
-_HEADERS: Final = [Path(__file__).with_name(name) for name in ("measuring.h", "channel.h")]
 #: What it is linked with.
 _LIBRARIES: Final = ("-lssl", "-lcrypto")
 #: Group that haproxy's OpenSSL and ours both have, so that both pay for the same key agreement.
@@ -34,11 +32,11 @@ class LoadFailed(SvcError):
 
 def build(source: Path, folder: Path) -> Path:
     """
-    Build a load generator, or take the one built of the same source.
+    Build a load generator.
 
     Args:
         source: its one C file.
-        folder: where builds are kept.
+        folder: where the program goes.
 
     Returns:
         The program.
@@ -46,16 +44,12 @@ def build(source: Path, folder: Path) -> Path:
     Raises:
         LoadFailed: it does not build.
     """
-    text = b"".join(each.read_bytes() for each in (source, *_HEADERS))
-    digest = hashlib.sha256(text).hexdigest()[:16]
-    program = folder / f"{source.stem}-{digest}"
-    if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        command = ["gcc", "-O2", "-Wall", "-o", str(program), str(source), *_LIBRARIES]
-        try:
-            subprocess.run(command, check=True, capture_output=True, text=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            raise LoadFailed(what=getattr(error, "stderr", "") or error) from error
+    program = folder / source.stem
+    command = ["gcc", "-O2", "-Wall", "-o", str(program), str(source), *_LIBRARIES]
+    try:
+        subprocess.run(command, check=True, capture_output=True, text=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise LoadFailed(what=getattr(error, "stderr", "") or error) from error
     return program
 
 
@@ -125,10 +119,10 @@ class LoadGenerator:
     @classmethod
     def build(cls, folder: Path, credentials: Path) -> LoadGenerator:
         """
-        Build the program, or take the one built of the same source.
+        Build the program.
 
         Args:
-            folder: where builds are kept.
+            folder: where it goes.
             credentials: see the class.
 
         Returns:

@@ -47,7 +47,7 @@ class MqttLoadGenerator:
     The built program.
 
     Args:
-        folder: where builds are kept.
+        folder: where the program goes.
         credentials: the folder with ``chain.pem``, ``key.pem`` and ``roots.pem`` of clients with TLS.
 
     Raises:

@@ -80,6 +80,11 @@ class Stage:
         self._ground = Ground(folder, plain=free_port(), tls=free_port())
 
     @property
+    def folder(self) -> Path:
+        """The folder of all files of the run."""
+        return self._folder
+
+    @property
     def credentials(self) -> Path:
         """The folder of the clients' credentials."""
         return self._ground.credentials

@@ -36,7 +36,8 @@ from benchmarks.rows import Row, table
 from svc.errors import SvcError
 from svc.transport.fast.selection import select_tcp, select_tls
 
-_BUILD: Final = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
+#: Virtual environments of the peers of ``--all``.
+_ENVIRONMENTS: Final = Path(__file__).resolve().parents[1] / "build" / "benchmarks"
 
 
 def surroundings() -> dict[str, object]:
@@ -101,12 +102,12 @@ def _show(rows: list[Row], around: dict[str, object], file: Path | None) -> None
 def _prepared(stage: Stage, say: Callable[[str], None]) -> LoadGenerator:
     say("starting an authority and nginx")
     stage.start()
-    return LoadGenerator.build(_BUILD, stage.credentials)
+    return LoadGenerator.build(stage.folder, stage.credentials)
 
 
 def _http(stage: Stage, brokers: Brokers, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
     load = _prepared(stage, say)
-    extras = partial(start_extras, stage, _BUILD, say) if options.all else list
+    extras = partial(start_extras, stage, _ENVIRONMENTS, say) if options.all else list
     extent = QUICK if options.quick else FULL
     rows = Measurement(stage, load, extent, say, extras).run()
     say(f"changes of policies with {extent.reauthorized} open connections")
@@ -130,8 +131,8 @@ def _records(stage: Stage, options: argparse.Namespace, say: Callable[[str], Non
 
 def _mqtt(stage: Stage, brokers: Brokers, options: argparse.Namespace, say: Callable[[str], None]) -> list[Row]:
     extent = MQTT_QUICK if options.quick else MQTT_FULL
-    environments = _BUILD if options.all else None
-    load = MqttLoadGenerator(_BUILD, stage.credentials)
+    environments = _ENVIRONMENTS if options.all else None
+    load = MqttLoadGenerator(stage.folder, stage.credentials)
     rows = MqttMeasurement(brokers, load, extent, say, environments).run()
     brokers.stop()
     say("starting an authority")

@@ -63,7 +63,9 @@ class Platform:
 
 class Shell:
     """
-    One bash in the checkout, with kubectl on its path.
+    One bash in a folder that shows what is in the checkout, with kubectl on its path.
+
+    What a command writes into its working directory is not written into the checkout.
 
     Args:
         stack: ends it.
@@ -76,9 +78,12 @@ class Shell:
         except ToolMissing as missing:
             raise SkipTest(str(missing)) from missing
         path = f"{tools}:{os.environ['PATH']}"
+        self.folder = short_folder(stack)
+        for each in TOP.iterdir():
+            (self.folder / each.name).symlink_to(each)
         self._process = subprocess.Popen(
             ["bash"],
-            cwd=TOP,
+            cwd=self.folder,
             env={**os.environ, "PATH": path, "KUBECONFIG": str(cluster.kubeconfig)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

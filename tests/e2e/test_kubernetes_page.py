@@ -7,7 +7,6 @@ One cluster for all tests, in the order of their names; the last one removes wha
 from __future__ import annotations
 
 import json
-import os
 import re
 import socket
 import sqlite3
@@ -27,7 +26,7 @@ from svc.kube.times import from_time
 from tests.e2e.platform import Platform
 from tests.e2e.wrapped import Wrapped
 from tests.peers.pages import Command, page, steps
-from tests.peers.waiting import TOP, Shared, eventually
+from tests.peers.waiting import Shared, eventually
 
 LOAD = Path(__file__).with_name("load.py")
 
@@ -56,7 +55,6 @@ class Story:
         # The cluster is there already, under a name of its own.
         self.left = commands[commands.index("export KUBECONFIG=$(bin/cluster kubeconfig)") + 1 :]
         self.outputs: dict[str, str] = {}
-        stack.callback(lambda: (TOP / "keys.json").unlink(missing_ok=True))
         began = time.monotonic()
         self.run_until("kubectl delete namespace shop mall --wait")
         self.seconds = time.monotonic() - began
@@ -409,4 +407,4 @@ class KubernetesPageTests(SynchronousTestCase):
         self.assertNotIn("kubernetes.io~csi", mounts)
         registry = self.platform.cluster.node_exec("ls", "/var/lib/kubelet/plugins_registry")
         self.assertEqual("", registry.strip())
-        self.assertFalse(os.path.exists(TOP / "keys.json"))
+        self.assertFalse((self.platform.shell.folder / "keys.json").exists())

@@ -63,14 +63,15 @@ class QuickstartTests(SynchronousTestCase):
     """Whole runs."""
 
     def run_it(self, *arguments: str, status: int = 0) -> CompletedProcess[str]:
-        """Run it; its log files are removed with the test."""
+        """Run the script of the checkout, in which it leaves nothing."""
         return self._ended([str(TOP / "bin" / "quickstart"), *arguments], status)
 
     def run_module(self, *arguments: str, status: int = 0) -> CompletedProcess[str]:
-        """Run it with a state folder of its own, so that no other run is stopped."""
-        return self._ended([sys.executable, "-m", "svc.quickstart", *arguments], status, SVC_CHECKOUT=str(self.folder))
+        """Run it without the script, which looks at the virtual environment first."""
+        return self._ended([sys.executable, "-m", "svc.quickstart", *arguments], status)
 
-    def _ended(self, command: list[str], status: int, **settings: str) -> CompletedProcess[str]:
+    def _ended(self, command: list[str], status: int) -> CompletedProcess[str]:
+        # A state folder of its own, so that no other run is stopped; its log files are removed with the test.
         ran = subprocess.run(
             command,
             capture_output=True,
@@ -78,7 +79,7 @@ class QuickstartTests(SynchronousTestCase):
             timeout=300,
             check=False,
             stdin=subprocess.DEVNULL,
-            env={**environment(), "TMPDIR": str(self.folder), **settings},
+            env={**environment(), "TMPDIR": str(self.folder), "SVC_CHECKOUT": str(self.folder)},
         )
         self.assertEqual(status, ran.returncode, ran.stderr)
         self.assertNotIn("Traceback", ran.stderr)

@@ -600,7 +600,8 @@ class QuickstartTests(SynchronousTestCase):
         """Run it to its end."""
         with ExitStack() as stack:
             command = [TOP / "bin" / "quickstart", "--spire-socket", socket, "--port", str(free_port())]
-            return run(command, seconds=180, TMPDIR=str(short_folder(stack)))
+            folder = str(short_folder(stack))
+            return run(command, seconds=180, TMPDIR=folder, SVC_CHECKOUT=folder)
 
     def test_end_to_end(self) -> None:
         """It makes its verified request with SPIRE's identity, ends with status 0 and leaves nothing with SPIRE."""

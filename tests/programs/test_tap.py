@@ -13,7 +13,7 @@ from svc.identity import TrustDomain
 from svc.process.clock import utc_now
 from svc.proxy.startup_checks import opened
 from svc.settings import ConfigInvalid
-from tests.peers.waiting import TOP
+from tests.peers.daemon import environment
 from tests.proxy.test_tap import RIGHT as PROXY
 from tests.proxy.test_tap import OptionsCase
 
@@ -50,7 +50,7 @@ def started(tap: str, config: Path) -> subprocess.CompletedProcess[str]:
     program = f"import sys; from {tap} import Options, makeService; options = Options()"
     program += "; options.parseOptions(sys.argv[1:]); makeService(options)"
     command = [sys.executable, "-c", program, "--config", str(config.resolve())]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=TOP, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=environment(), timeout=300)
 
 
 class ProxyLoadedTests(SynchronousTestCase):
@@ -61,7 +61,7 @@ class ProxyLoadedTests(SynchronousTestCase):
         path = Path(self.mktemp()).absolute()
         path.write_text(PROXY)
         command = [sys.executable, "-c", LOADED, "--config", str(path), *arguments]
-        done = subprocess.run(command, cwd=TOP, capture_output=True, text=True, timeout=300, check=True)
+        done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=300, check=True)
         return done.stdout.replace(str(path), "FILE").splitlines()
 
     def test_check(self) -> None:
@@ -87,7 +87,7 @@ class ProxyStartTests(OptionsCase):
         program = "import sys; sys.modules['psycopg'] = None; from svc.proxy.tap import Options"
         program += "; Options().parseOptions(sys.argv[1:])"
         command = [sys.executable, "-c", program, "--config", str(self.path.resolve()), "--check-config"]
-        done = subprocess.run(command, capture_output=True, check=False, cwd=TOP, timeout=300)
+        done = subprocess.run(command, capture_output=True, check=False, env=environment(), timeout=300)
         self.assertEqual((done.returncode, done.stdout), (1, b""))
         error, advice = done.stderr.decode().splitlines()
         self.assertIn("svc: notary.database needs the package psycopg", error)
@@ -115,7 +115,7 @@ class AuthorityTests(SynchronousTestCase):
         path = Path(self.mktemp()).absolute()
         path.write_text(AUTHORITY)
         command = [sys.executable, "-c", REACTOR, "--config", str(path)]
-        said = subprocess.run(command, capture_output=True, text=True, cwd=TOP, timeout=300, check=False)
+        said = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300, check=False)
         self.assertEqual(("prod.example AsyncioSelectorReactor\n", ""), (said.stdout, said.stderr))
 
     def test_write_keys(self) -> None:
@@ -128,12 +128,12 @@ class AuthorityTests(SynchronousTestCase):
             "pqIssuer: {listen: '127.0.0.1:0'}\n"
         )
         command = [sys.executable, "-c", REACTOR, "--config", str(path), "--write-keys", str(keys)]
-        said = subprocess.run(command, capture_output=True, text=True, cwd=TOP, timeout=300, check=False)
+        said = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300, check=False)
         self.assertEqual((0, "", ""), (said.returncode, said.stdout, said.stderr))
         self.assertEqual(0o600, keys.stat().st_mode & 0o777)
         found = ReadOnlyKeys(str(keys), TrustDomain("prod.example")).open(utc_now())
         self.assertEqual((0, 1), (len(found.x509), len(found.pq)))
-        again = subprocess.run(command, capture_output=True, text=True, cwd=TOP, timeout=300, check=False)
+        again = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300, check=False)
         self.assertEqual(1, again.returncode)
         self.assertIn(f"new keys cannot be written to {keys}: File exists", again.stderr)
 

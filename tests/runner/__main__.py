@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.runner import selection
+from tests.runner import leftovers, selection
 from tests.runner.pool import LONG_MODULE_TIMEOUT, MODULE_TIMEOUT, Pool
 from tests.runner.report import Report
 from tests.runner.worker import FAST
@@ -103,11 +103,14 @@ def main(given: Sequence[str]) -> int:
     wanted = dict.fromkeys(name for each in late for name in selection.tools_of(each))
     if tools.build(list(wanted)):
         modules = [each for each in modules if each not in late] + late
+    before = leftovers.untracked(selection.TOP)
     try:
         pool.run(modules)
     except KeyboardInterrupt:
         report.close()
         return 128 + signal.SIGINT
+    if left := leftovers.failure(before, leftovers.untracked(selection.TOP)):
+        report.add(left)
     return 0 if report.close() else 1
 
 

@@ -17,6 +17,8 @@ from tests.runner.worker import EVENTS
 #: In seconds, for one module; a hanging one is ended then.
 MODULE_TIMEOUT = 900.0
 LONG_MODULE_TIMEOUT = 4 * 3600.0
+#: Names the folder of Hypothesis, which is below the working directory otherwise; fuzzed processes inherit it.
+_HYPOTHESIS = "HYPOTHESIS_STORAGE_DIRECTORY"
 
 
 class Pool:
@@ -95,7 +97,7 @@ class _Worker:
         with output.open("wb") as written:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.runner.worker", str(folder / "trial"), str(timeout)],
-                env={**environment, EVENTS: str(writer)},
+                env={**environment, EVENTS: str(writer), _HYPOTHESIS: str(folder / "hypothesis")},
                 stdin=subprocess.PIPE,
                 stdout=written,
                 stderr=subprocess.STDOUT,
