@@ -30,7 +30,7 @@ def functions() -> Iterator[tuple[str, Callable[..., Any]]]:
                     elif isinstance(found, property):
                         found = found.fget
                     if _is_ours(attribute, found):
-                        yield f"{package}.{name}.{attribute}", found
+                        yield f"{package}.{name}.{attribute}", found  # type: ignore[misc]
 
 
 def described(thing: object, section: str) -> list[str]:
@@ -97,7 +97,7 @@ class DocumentationTests(SynchronousTestCase):
         }
         wrong = []
         for name, thing in (*classes.items(), *functions()):
-            parameters = inspect.signature(thing).parameters
+            parameters = inspect.signature(thing).parameters  # type: ignore[arg-type]
             wrong += [f"{name}: {each}" for each in described(thing, "Args") if each not in parameters]
         self.assertEqual(wrong, [])
 

@@ -16,6 +16,7 @@ from docs.generator.contents import stale
 from docs.generator.pages import COMMAND, PageBroken, filled
 from svc import __version__
 from svc.cli import broker, files, verify
+from svc.cli.commands import COMMANDS
 from svc.cli.compartments import context as contexts
 from svc.cli.curl import command as curl
 from svc.cli.globals import GLOBAL_FLAGS
@@ -23,7 +24,6 @@ from svc.cli.license import command as licenses
 from svc.cli.mqtt import command as mqtt
 from svc.cli.policy import command as policy
 from svc.cli.receipts import command as receipts
-from svc.cli.root import COMMANDS
 from svc.cli.status import command as status
 from svc.notary import errors
 from svc.notary.errors import NotaryError
@@ -151,7 +151,7 @@ class CommandLineTests(SynchronousTestCase):
                 *broker.command.commands.values(),
                 curl.command,
                 files.command,
-                *mqtt.command.commands["dead-letters"].commands.values(),
+                *mqtt.command.commands["dead-letters"].commands.values(),  # type: ignore[attr-defined]
                 status.command,
                 verify.command,
                 *licenses.command.commands.values(),

@@ -154,7 +154,7 @@ class TableTests(SynchronousTestCase):
                     continue  # another class of that name
                 if None in given or "__init__" in vars(kind) or len(reasons) != len(node.args):
                     continue  # evidence of another error, or a signature of its own
-                row = kind.reasons[reasons[0]] if reasons else Reason(kind.__doc__ or "", kind.hint)
+                row = kind.reasons[reasons[0]] if reasons else Reason(kind.__doc__ or "", kind.hint)  # type: ignore[index]
                 named = {name.split(".")[0] for text in (row.sentence, row.hint) for name in placeholders(text)}
                 checked += 1
                 if named - given:

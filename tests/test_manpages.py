@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from docs.generator.manpages import escaped, page, paths
-from svc.cli.root import COMMANDS
+from svc.cli.commands import COMMANDS
 from svc.data import FOLDER
 
 
@@ -31,7 +31,7 @@ class ManPagesTests(SynchronousTestCase):
         self.assertIn("\nsvc\\-verify \\- verify saved evidence offline\n", text)
         self.assertIn("\n.TP\n\\fB\\-\\-trust\\-bundle FILE\\fR\n", text)
 
-    @given(st.text(st.characters(codec="ascii", exclude_categories=("Cc",))))
+    @given(st.text(st.characters(codec="ascii", exclude_categories=("Cc",))))  # type: ignore[arg-type]
     def test_no_text_is_a_request(self, text: str) -> None:
         """Whatever a help text begins with, roff prints it."""
         self.assertFalse(escaped(text).startswith((".", "'")))

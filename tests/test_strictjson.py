@@ -22,7 +22,7 @@ from svc.strictjson import (
     loads_object,
 )
 
-_TEXT = st.text(alphabet=st.characters(exclude_categories=("Cs",)))
+_TEXT = st.text(alphabet=st.characters(exclude_categories=("Cs",)))  # type: ignore[arg-type]
 _SCALAR = st.none() | st.booleans() | st.integers(-MAX_INTEGER, MAX_INTEGER) | _TEXT
 _VALUE = st.recursive(
     _SCALAR, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT, inner, max_size=4), max_leaves=20

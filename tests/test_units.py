@@ -26,7 +26,7 @@ CLOSING = 10
 def unit(name: str) -> ConfigParser:
     """Read a unit; a key that appears twice is an error."""
     found = ConfigParser(interpolation=None, delimiters=("=",), comment_prefixes=("#",))
-    found.optionxform = str  # type: ignore[assignment,method-assign]  # the keys of units have capitals
+    found.optionxform = str  # type: ignore[assignment]  # the keys of units have capitals
     found.read_string((UNITS / name).read_text())
     return found
 

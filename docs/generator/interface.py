@@ -6,6 +6,7 @@ import inspect
 import re
 from importlib import import_module
 from types import ModuleType
+from typing import TypeGuard
 
 from docs.generator.pages import PageBroken, table
 from svc.errors import SvcError
@@ -102,7 +103,7 @@ def summary(name: str, thing: object) -> str:
     return f"a value of type `{type(thing).__name__}`" if not _is_alias(thing) else f"`{_alias(thing)}`"
 
 
-def _is_error(thing: object) -> bool:
+def _is_error(thing: object) -> TypeGuard[type[SvcError]]:
     return inspect.isclass(thing) and issubclass(thing, SvcError)
 
 

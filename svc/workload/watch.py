@@ -218,7 +218,7 @@ class _GrpcStream:
 
     def __init__(self, path: str) -> None:
         # gRPC takes a third of a second to import and is used in this thread only.
-        import grpc  # type: ignore[import-untyped]
+        import grpc
         from spiffe._proto import workload_pb2, workload_pb2_grpc
 
         self._grpc = grpc

@@ -120,7 +120,7 @@ class FilesCase(LogTestCase):
 
     def leaf(self, svid: X509Svid) -> PqLeaf:
         chain, key = AUTHORITY.pq_leaf(svid)
-        return PqLeaf(chain, key, svid.not_after)
+        return PqLeaf(chain, key, svid.not_after)  # type: ignore[arg-type]
 
     def read_pq_bundle(self) -> bytes:
         if isinstance(self.pq_bundle, SvcError):

@@ -73,7 +73,7 @@ class CallingProcessTests(SynchronousTestCase):
 
     def test_close_twice(self) -> None:
         """A second close does not close another descriptor."""
-        process = CallingProcess(self.ours)
+        process = CallingProcess(self.ours)  # type: ignore[arg-type]
         process.close()
         with open(os.devnull) as other:
             process.close()

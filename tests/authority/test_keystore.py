@@ -108,8 +108,8 @@ class RoundTripTests(KeysCase):
         self.assertEqual(len(second.domain.x509.ring.announced), 2)
         second.store.close()
         third = Instance(self.folder, NOW + 23 * HOUR)
-        kept = [replace(slot, key=slot.key.certificate) for slot in third.kept.x509]
-        self.assertEqual(kept, [replace(slot, key=slot.key.certificate) for slot in second.domain.x509.ring.announced])
+        kept = [replace(slot, key=slot.key.certificate) for slot in third.kept.x509]  # type: ignore[arg-type]
+        self.assertEqual(kept, [replace(slot, key=slot.key.certificate) for slot in second.domain.x509.ring.announced])  # type: ignore[arg-type]
         third.advance(NOW + 24 * HOUR)
         oldest = first.domain.x509.bundle().certificates[0]
         self.assertEqual(kept[0].key, oldest)

@@ -47,7 +47,7 @@ class PqRootRingTests(SynchronousTestCase):
         evidence = verify_svid(svid.chain, AUTHORITY.bundles(), NOW)
         key = FOREIGN_PQ.pq_leaf(svid)[1].public_key()
         self.assertTrue(made.advance(NOW))
-        chain = made.issuer(NOW).issue(evidence, key, NOW, os.urandom)
+        chain = made.issuer(NOW).issue(evidence, key, NOW, os.urandom)  # type: ignore[arg-type]
         found = verify_svid(chain, made.bundles.bundle_set(), NOW)
         self.assertTrue(found.post_quantum)
         self.assertEqual(found.spiffe_id, svid.spiffe_id)

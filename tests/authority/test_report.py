@@ -47,7 +47,7 @@ class AuthorityLogTests(SynchronousTestCase):
         found = [each for each in captured if "svc_event" in each]
         for each in found:
             self.assertIn(each["svc_event"], EVENTS)
-        return found
+        return found  # type: ignore[return-value]
 
     def test_grants(self) -> None:
         """Each issued SVID is one record; bundles are not logged."""

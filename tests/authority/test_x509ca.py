@@ -10,8 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authority.domain import ForeignDomain, LocalDomain, make_domain
 from svc.authority.jwtsvid import validate
 from svc.authority.registration import Entry, Selectors
-from svc.authority.x509ca import ALGORITHMS, BACKDATE, X509Authority
+from svc.authority.x509ca import ALGORITHMS, X509Authority
 from svc.identity import BundleSet, SpiffeID, TrustDomain, verify_svid
+from svc.pqissuer.rotation import BACKDATE
 from tests.workload.messages import FOREIGN, NOW
 
 DOMAIN = TrustDomain("example.org")

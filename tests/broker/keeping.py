@@ -105,8 +105,8 @@ class Kept:
         """End as kill -9 does: unwritten changes are lost, written ones are there even if not yet reported."""
         groups = self.journal._groups
         writer = groups._writer
-        writer._disconnect()  # type: ignore[attr-defined]
-        writer._file.close()  # type: ignore[attr-defined]
+        writer._disconnect()
+        writer._file.close()
         self.thread.tasks.clear()
         self.reactor.from_thread.clear()
 

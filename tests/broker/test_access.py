@@ -221,7 +221,7 @@ class NameTests(SynchronousTestCase):
         """A user keeps what any listener with passwords allows, a name in a certificate what its own listener does."""
         users, names = (
             Rules((AccessRule(NamePattern(kind, "*"), subscribe=("a",)),)) for kind in ("user", "certificate")
-        )  # type: ignore[arg-type]
+        )
         guard = ListenerGuard({"u": users, "c": names}, (), {"u"})
         stored = Principal.from_owner
         self.assertTrue(guard.may_connect(stored("user x")))
@@ -269,7 +269,7 @@ class RulesTests(SynchronousTestCase):
                 asked.append(spiffe_id)
                 return spiffe_id.path.endswith("/0")
 
-        rules = Rules((AccessRule(Counting(), ("a",), ("a",)), AccessRule(None, ("b",), ("b",))))  # type: ignore[arg-type]
+        rules = Rules((AccessRule(Counting(), ("a",), ("a",)), AccessRule(None, ("b",), ("b",))))
         names = [SpiffeID.parse(f"spiffe://example.org/device/{number}") for number in range(CACHED_IDENTITIES + 1)]
         for number, name in enumerate(names):
             for _ in range(2):

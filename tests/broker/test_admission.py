@@ -26,7 +26,7 @@ LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(sessio
 
 def rules(*matchers: str | None) -> Rules:
     """Rules about these identities, which allow everything; None is anonymous clients."""
-    return Rules(tuple(AccessRule(each and parse_matcher(each), ("#",), ("#",)) for each in matchers))
+    return Rules(tuple(AccessRule(each and parse_matcher(each), ("#",), ("#",)) for each in matchers))  # type: ignore[arg-type]
 
 
 def principal(who: str | None, listener: str = "") -> Principal:

@@ -107,7 +107,7 @@ class AliasClient:
             for each in packets:
                 kind = _ANSWERS.get(each.qos if isinstance(each, Publish) else each.type)
                 if kind is not None:
-                    peer.got += peer.answers(kind, each.packet_id)  # type: ignore[union-attr]
+                    peer.got += peer.answers(kind, each.packet_id)
             self.reads()
 
     def leaves(self) -> None:

@@ -378,7 +378,7 @@ class SharedTests(AliasCase):
     def written(self, peer: Peer) -> list[bytes]:
         """Keep the very octets that are written to a peer."""
         kept: list[bytes] = []
-        peer.write = kept.append  # type: ignore[method-assign]
+        peer.write = kept.append  # type: ignore[assignment]
         return kept
 
     def test_one_packet_for_all(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 from twisted.internet.task import Clock
-from twisted.logger import globalLogPublisher
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.certificates import CHECK_EVERY, CertificateRenewal
@@ -42,9 +42,7 @@ class CertificatesTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Two listeners, and what is logged of them."""
-        self.events: list[dict[str, Any]] = []
-        globalLogPublisher.addObserver(self.events.append)
-        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+        self.events: Any = self.enterContext(capturedLogs())
         self.clock = Clock()
         self.one, self.two = Scripted(), Scripted()
         self.decided = 0

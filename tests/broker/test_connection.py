@@ -103,7 +103,7 @@ class Wire:
 
     def protocol_of(self, broker: Broker) -> BrokerConnection:
         """Make the broker's end."""
-        protocol = broker.factory(self._identify).buildProtocol(None)  # type: ignore[arg-type]
+        protocol = broker.factory(self._identify).buildProtocol(None)
         assert isinstance(protocol, BrokerConnection)
         return protocol
 
@@ -447,7 +447,7 @@ class TlsTests(ConnectionCase):
             errors: list[SvcError] = []
             broker = Broker(Clock(), EVERYBODY, reporter=Refusals(errors))
             wire = Wire(broker)
-            wire.protocol.dataReceived(memoryview(octets))
+            wire.protocol.dataReceived(memoryview(octets))  # type: ignore[arg-type]
             self.assertEqual((b"", True), (wire.transport.value(), wire.ended))
             self.assertEqual(broker.hub.statistics.refused, {"mqtt_http_at_listener": 1})
             [error] = errors

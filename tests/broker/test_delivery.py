@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.hub import HubLimits
@@ -20,10 +23,10 @@ from svc.wire.mqtt import (
 )
 from tests.broker.rig import Peer, Rig
 
-LASTING = {"clean_start": False, "properties": Properties(session_expiry=3600)}
+LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
 
 
-def ids(packets: list[object]) -> list[int]:
+def ids(packets: Sequence[object]) -> list[int]:
     """Give the packet identifiers of messages."""
     return [each.packet_id for each in packets if isinstance(each, Publish)]
 
@@ -105,7 +108,7 @@ class QosTests(SynchronousTestCase):
         self.assertEqual(self.publisher.answers(PacketType.PUBACK, 5), [])
         self.assertEqual(self.publisher.answers(PacketType.PUBCOMP, 5), [])
         for sent, response in ((PacketType.PUBREC, PacketType.PUBREL), (PacketType.PUBREL, PacketType.PUBCOMP)):
-            self.assertEqual(self.publisher.answers(sent, 5), [Acknowledgement(response, 5, 0x92)])
+            self.assertEqual(self.publisher.answers(sent, 5), [Acknowledgement(response, 5, 0x92)])  # type: ignore[arg-type]
         self.assertIsNone(self.publisher.closed)
 
 
@@ -214,7 +217,7 @@ class ReconnectTests(SynchronousTestCase):
             more = LASTING if version is Version.V5 else {"clean_start": False}
             back = rig.connect("s", version, read_answer=False, **more)
             connack, *rest = back.take()
-            self.assertTrue(connack.session_present)  # type: ignore[union-attr]
+            self.assertTrue(connack.session_present)
             self.assertEqual(
                 rest,
                 [
@@ -384,4 +387,4 @@ class RetainedTests(SynchronousTestCase):
             asked = Properties(subscription_identifiers=() if identifier is None else (identifier,))
             _, message = client.sends(Subscribe(1, [Subscription(wanted, 1)], asked))
             expected = () if identifier is None else (identifier,)
-            self.assertEqual(message.properties.subscription_identifiers, expected)  # type: ignore[union-attr]
+            self.assertEqual(message.properties.subscription_identifiers, expected)

@@ -132,7 +132,7 @@ class BrokerTests(SynchronousTestCase):
         """A start with narrower limits keeps what a session has, and counts it."""
         wanted = [(Subscription(open_filter(each, 900), 1), None) for each in range(3)]
         self.rig.hub.restore(
-            RecoveredState([RecoveredSession(SessionRecord("c", "anonymous ", Version.V5, 100), wanted)])
+            RecoveredState([RecoveredSession(SessionRecord("c", "anonymous ", Version.V5, 100), wanted)])  # type: ignore[arg-type]
         )
         filters = self.rig.hub.sessions["c"].subscriptions
         self.assertEqual((len(filters), filters.has_room_for("+")), (3, False))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +13,7 @@ from svc.broker.hub import HubLimits
 from svc.broker.session import RECEIVE_TOLERANCE, SessionLimits
 from svc.wire.mqtt import (
     Acknowledgement,
+    Packet,
     PacketType,
     Pingreq,
     Pingresp,
@@ -25,7 +26,8 @@ from tests.broker.rig import Peer, Rig
 from tests.broker.slow import HandJournal
 
 LASTING = Properties(session_expiry=100)
-PUBACK, PUBREC = PacketType.PUBACK, PacketType.PUBREC
+PUBACK: Final = PacketType.PUBACK
+PUBREC: Final = PacketType.PUBREC
 
 
 class ManyTests(SynchronousTestCase):
@@ -181,7 +183,8 @@ class ReceiveMaximumTests(SynchronousTestCase):
     def test_any_burst(self, steps: list[Any], version: Version) -> None:
         """Whatever a client sends and whenever commits come, all is acknowledged in its order, within the limit."""
         self.setUp()
-        peer, sent, came = self.connect(version=version), [], []
+        sent: list[Packet] = []
+        peer, came = self.connect(version=version), []
         for number, step in enumerate([*steps, "commit"], 1):
             if step == "commit":
                 self.journal.commit_all()

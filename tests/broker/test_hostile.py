@@ -145,11 +145,11 @@ class Turns(Clock):
         super().__init__()
         self.call_soon: deque[Callable[[], object]] = deque()
 
-    def callLater(self, when: float, what: Callable[..., object], *arguments: object, **named: object) -> DelayedCall:
+    def callLater(self, when: float, what: Callable[..., object], *arguments: object, **named: object) -> DelayedCall:  # type: ignore[override]
         """Keep what has no delay apart."""
         if not when:
             self.call_soon.append(what)
-        return super().callLater(when or 1e9, what, *arguments, **named)
+        return super().callLater(when or 1e9, what, *arguments, **named)  # type: ignore[return-value]
 
 
 class TurnTests(SynchronousTestCase):
@@ -285,7 +285,7 @@ class TurnTests(SynchronousTestCase):
     def test_what_goes_wrong(self) -> None:
         """An error ends the connection that led to it, in a later turn too."""
         self.wire.sends(*self.MANY)
-        self.hub.publish = None  # type: ignore[assignment, method-assign]
+        self.hub.publish = None  # type: ignore[assignment]
         self.turns()
         self.assertEqual(len(self.flushLoggedErrors(TypeError)), 1)
         self.assertTrue(self.wire.protocol.ended)

@@ -165,7 +165,7 @@ class QueueTests(LoginsCase):
         """They are verified in the order in which they came."""
         ended: list[int] = []
         for number in range(THREADS + self.waiting):
-            self.login("alice", b"%d" % number).addErrback(lambda _failure, number=number: ended.append(number))
+            self.login("alice", b"%d" % number).addErrback(lambda _failure, number=number: ended.append(number))  # type: ignore[call-overload]
         self.threads.run(THREADS + self.waiting)
         self.assertEqual(ended, list(range(THREADS + self.waiting)))
 
@@ -273,7 +273,7 @@ class UserWire(Wire):
 
     def protocol_of(self, broker: Broker) -> BrokerConnection:
         """Make the broker's end."""
-        protocol = broker.factory(anonymous("users"), self._logins).buildProtocol(None)  # type: ignore[arg-type]
+        protocol = broker.factory(anonymous("users"), self._logins).buildProtocol(None)
         assert isinstance(protocol, BrokerConnection)
         return protocol
 
@@ -323,7 +323,7 @@ class ConnectionTests(LoginsCase):
             wire = self.connect(version=version)
             self.threads.run(len(self.threads.work))
             (connack,) = wire.receives()
-            self.assertEqual((connack.code, wire.ended), (0, False))  # type: ignore[union-attr]
+            self.assertEqual((connack.code, wire.ended), (0, False))
             wire = self.connect(password=b"x", version=version, client_id="d")
             self.threads.run()
             self.assertEqual((wire.receives(), wire.ended), ([Connack(code=code)], True))
@@ -384,7 +384,7 @@ class ConnectionTests(LoginsCase):
         again = self.connect(client_id="own")
         self.threads.run(len(self.threads.work))
         (connack,) = again.receives()
-        self.assertTrue(connack.session_present)  # type: ignore[union-attr]
+        self.assertTrue(connack.session_present)
 
     def test_sessions_of_others(self) -> None:
         """A user neither resumes nor takes over the session of another user, or of a client without a name."""
@@ -434,7 +434,7 @@ class ConnectionTests(LoginsCase):
         again = self.connect("bob", b"new", client_id="d")
         self.threads.run()
         (connack,) = again.receives()
-        self.assertTrue(connack.session_present)  # type: ignore[union-attr]
+        self.assertTrue(connack.session_present)
 
     def test_reload_while_verified(self) -> None:
         """A login is decided on by what is in force at its end: rules that change meanwhile do not end it before."""
@@ -453,7 +453,7 @@ class ConnectionTests(LoginsCase):
         wire.protocol.connectionLost()
         self.threads.run()
         self.clock.pump([0.1] * 2)
-        self.successResultOf(stopped)  # type: ignore[arg-type]
+        self.successResultOf(stopped)
         self.assertEqual(self.broker.hub.sessions, {})
 
     def test_shown(self) -> None:

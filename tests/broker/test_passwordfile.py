@@ -141,7 +141,7 @@ class ParserTests(SynchronousTestCase):
             (f"{'a' * (MAX_NAME + 1)}:{HASH}", "octets"),
         ):
             error = self.assertRaises(PasswordFileError, parse_users, f"good:{HASH}\n{line}\n", "users")
-            self.assertEqual((error.reason, error.line), ("password_file_invalid", 2))  # type: ignore[attr-defined]
+            self.assertEqual((error.reason, error.line), ("password_file_invalid", 2))
             self.assertIn(words, str(error))
             self.assertNotIn("secret", str(error))
 
@@ -173,7 +173,7 @@ class FileCase(SynchronousTestCase):
 
     def reason(self, call: object, *arguments: object, **more: object) -> str:
         """The reason of the error that a call raises."""
-        return str(self.assertRaises(PasswordFileError, call, *arguments, **more).reason)  # type: ignore[arg-type]
+        return str(self.assertRaises(PasswordFileError, call, *arguments, **more).reason)
 
 
 class ReadingTests(FileCase):
@@ -206,7 +206,7 @@ class ReadingTests(FileCase):
         self.file.write_bytes(f"a:{HASH}\n".encode() + b"\xff")
         self.file.chmod(0o600)
         error = self.assertRaises(PasswordFileError, read_users, self.path)
-        self.assertEqual((error.reason, error.line), ("password_file_invalid", 2))  # type: ignore[attr-defined]
+        self.assertEqual((error.reason, error.line), ("password_file_invalid", 2))
         with patch.object(passwordfile, "MAX_FILE", 3):
             self.file.write_bytes(b"#12")
             self.assertEqual(read_users(self.path), {})

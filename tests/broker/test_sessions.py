@@ -150,8 +150,8 @@ class ExpiryTests(SessionCase):
         self.publisher.publishes("t", b"m", 1, properties=Properties(content_type="x"))
         again = self.rig.connect("c", read_answer=False, **persistent())
         connack, message = again.take()
-        self.assertTrue(connack.session_present)  # type: ignore[union-attr]
-        self.assertEqual(message.properties, Properties(content_type="x"))  # type: ignore[union-attr]
+        self.assertTrue(connack.session_present)
+        self.assertEqual(message.properties, Properties(content_type="x"))
 
     def test_message_in_the_queue(self) -> None:
         """A message that waits too long is not sent; another one has the rest of its expiry interval."""
@@ -185,14 +185,14 @@ class ExpiryTests(SessionCase):
         client.loses()
         self.rig.passes(50)
         (message,) = self.rig.connect("c", **persistent()).take()
-        self.assertEqual(message.properties.message_expiry, 0)  # type: ignore[union-attr]
+        self.assertEqual(message.properties.message_expiry, 0)
 
     def test_retained(self) -> None:
         """A retained message is delivered until it expires, and then deleted."""
         self.publisher.publishes("r", b"m", 0, retain=True, properties=Properties(message_expiry=5))
         self.rig.passes(4)
         (_, message) = self.rig.connect("late").subscribes("r")
-        self.assertEqual(message.properties.message_expiry, 1)  # type: ignore[union-attr]
+        self.assertEqual(message.properties.message_expiry, 1)
         self.rig.passes(1)
         self.assertEqual(len(self.rig.hub.retained), 0)
         self.assertEqual(len(self.rig.connect("later").subscribes("r")), 1)
@@ -203,7 +203,7 @@ class ExpiryTests(SessionCase):
         self.publisher.publishes("r", b"2", 0, retain=True)
         self.rig.passes(100)
         (_, message) = self.rig.connect("late").subscribes("r")
-        self.assertEqual(message.payload, b"2")  # type: ignore[union-attr]
+        self.assertEqual(message.payload, b"2")
 
 
 class AssignedTests(SessionCase):
@@ -215,10 +215,10 @@ class AssignedTests(SessionCase):
         for _ in range(2):
             peer = self.rig.connect("", read_answer=False, properties=Properties(session_expiry=10))
             (answer,) = peer.take()
-            names.append(answer.properties.assigned_client_id)  # type: ignore[union-attr]
+            names.append(answer.properties.assigned_client_id)
         self.assertEqual(len(set(names)), 2)
-        again = self.rig.connect(names[0], read_answer=False, clean_start=False)
-        self.assertTrue(again.take()[0].session_present)  # type: ignore[union-attr]
+        again = self.rig.connect(names[0], read_answer=False, clean_start=False)  # type: ignore[arg-type]
+        self.assertTrue(again.take()[0].session_present)
         old = self.rig.connect("", Version.V311, read_answer=False)
         self.assertEqual(old.take(), [Connack(False, 0)])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -29,7 +29,10 @@ from tests.broker.rig import ANYTHING, Peer, Rig
 from tests.broker.slow import HandJournal
 
 LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
-PUBACK, PUBREC, PUBREL, PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
+PUBACK: Final = PacketType.PUBACK
+PUBREC: Final = PacketType.PUBREC
+PUBREL: Final = PacketType.PUBREL
+PUBCOMP: Final = PacketType.PUBCOMP
 
 
 class SlowCase(SynchronousTestCase):
@@ -387,7 +390,7 @@ class RefusingTests(SlowCase):
         self.assertEqual(subscriber.take(), [])
         self.assertEqual(self.journal.recorded, ["something waits", "session o ended"])
         publisher.publishes("t", b"0")
-        self.assertEqual([each.payload for each in subscriber.take()], [b"0"])  # type: ignore[union-attr]
+        self.assertEqual([each.payload for each in subscriber.take()], [b"0"])
 
     def test_known_messages_go_on(self) -> None:
         """A QoS 2 message that was taken up before is acknowledged and released."""

@@ -33,7 +33,7 @@ class StatusTests(ConnectionCase):
         self.wires = [Wire(self.broker), Wire(self.broker)]
         for number, wire in enumerate(self.wires):
             wire.sends(Connect(f"client-{number}"))
-        self.wires[0].sends(Subscribe(1, (Subscription("a"),)))
+        self.wires[0].sends(Subscribe(1, [Subscription("a")]))
         self.wires[1].sends(Publish("a", b"x"), Publish("a", b"y", retain=True))
 
     def members(self, broker: Broker | None, **more: Any) -> dict[str, Any]:

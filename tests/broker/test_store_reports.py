@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 from prometheus_client import CollectorRegistry
-from twisted.logger import globalLogPublisher
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.config import BrokerSettings
@@ -27,9 +26,7 @@ class StoreReportsTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         """Reports, and what they log."""
-        events: list[dict[str, Any]] = []
-        globalLogPublisher.addObserver(events.append)
-        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        events = self.enterContext(capturedLogs())
         self.events = events
         self.health = Health(("listeners", "store"), optional=("store",), now=lambda: datetime(2030, 1, 1, tzinfo=UTC))
         self.health.holds("listeners")

@@ -77,7 +77,7 @@ class World:
     def generation_of(self, svid: Any, facts: WorkloadFacts | None = None) -> CredentialSet:
         """Issue the credentials of a workload."""
         chain, key = self.pq_authority.pq_leaf(svid)
-        leaf = PqLeaf(chain, key, svid.not_after)
+        leaf = PqLeaf(chain, key, svid.not_after)  # type: ignore[arg-type]
         stated = facts or WorkloadFacts.explicit(namespace="pay", service_account="api", pod_name="api-7c")
         return CredentialSet.issue(svid, leaf, stated, self.profile, NOW, counted)
 
@@ -345,7 +345,7 @@ class MemoryDialer:
         channel = HttpChannel("api.test:8443")
         transport = LoopTransport(self.server.answer, channel, slow=self.slow, ends=self.ends)
         self.transports.append(transport)
-        channel.makeConnection(transport)  # type: ignore[arg-type]
+        channel.makeConnection(transport)
         self.server.connections += 1
         return OpenConnection(channel, self.peer)
 

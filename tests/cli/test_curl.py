@@ -199,7 +199,11 @@ class FailureTests(SynchronousTestCase):
 
     def test_detailed_statuses(self) -> None:
         """Detailed exit codes distinguish network, statement, receipt and HTTP errors."""
-        for flags, environ in ((("--detailed-exit-codes",), {}), ((), {"SVC_DETAILED_EXIT_CODES": "true"})):
+        cases: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+            (("--detailed-exit-codes",), {}),
+            ((), {"SVC_DETAILED_EXIT_CODES": "true"}),
+        ]
+        for flags, environ in cases:
             signed = ("-n", "signRequest", *flags)
             self.assertEqual(curl(*signed, **environ).status, 0)
             self.assertEqual(curl(*signed, server=NotaryServer(default_world(), truncate=True), **environ).status, 1)

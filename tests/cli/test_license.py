@@ -170,7 +170,7 @@ class InstallTests(LicenseCase):
             self.assertEqual(ran.status, 0, ran.stderr)
             shown.append(ran.stdout.decode())
         self.assertEqual({shown[0]}, set(shown))
-        secret = strictyaml.loads(shown[0])
+        secret: Any = strictyaml.loads(shown[0])
         data = base64.b64decode(secret["data"]["license.svc"])
         digest = verify_license(data, KEYS).digest
         self.assertEqual(secret["metadata"]["name"], f"svc-license-{digest[:10]}")

@@ -686,7 +686,7 @@ class NotarySourceTests(SynchronousTestCase):
             self.assertEqual(listed, key)
             return await NotarySource.record(source, RECORDS[0].id)
 
-        source.record = record  # type: ignore[method-assign]
+        source.record = record
         result = ExportResult()
         done(_export(source, listed, str(parts), result, SimpleNamespace()))  # type: ignore[arg-type]
         self.assertEqual(([f"{RECORDS[0].id}.json"], 1), (os.listdir(parts), result.written))
@@ -702,7 +702,7 @@ class NotarySourceTests(SynchronousTestCase):
             return pages[len(asked) - 1]
 
         async def work() -> tuple[int, bool]:
-            found = SummaryList(SimpleNamespace(find=find), ReceiptQuery(), 3)  # type: ignore[arg-type]
+            found = SummaryList(SimpleNamespace(find=find), ReceiptQuery(), 3)
             return sum([len(page) async for page in found.pages()]), found.more
 
         self.assertEqual((3, True), done(work()))

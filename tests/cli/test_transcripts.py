@@ -14,8 +14,9 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import __version__
+from svc.cli.commands import COMMANDS
 from svc.cli.globals import SvcGroup
-from svc.cli.root import COMMANDS, make_root
+from svc.cli.root import make_root
 from tests.cli.doubles import run_svc
 
 _FOLDER = Path(__file__).parent / "transcripts"

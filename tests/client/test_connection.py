@@ -244,11 +244,11 @@ class ExchangeConnectionTests(SynchronousTestCase):
 
             return answer
 
-        self.server.answer = failing(1)  # type: ignore[method-assign]
+        self.server.answer = failing(1)
         self.dialer.transports[0]._answer = self.server.answer
         self.assertEqual(self.wait(self.connection.fetch("/x")).body, b"hi")
         answers.clear()
-        self.server.answer = failing(9)  # type: ignore[method-assign]
+        self.server.answer = failing(9)
         self.dialer.transports[-1]._answer = self.server.answer
         self.assertRaises(errors.ConnectionLost, self.wait, self.connection.fetch("/x"))
         self.assertEqual(len(answers), 2)

@@ -23,7 +23,7 @@ class RecordTests(SynchronousTestCase):
                 self.texts.append(formatEvent(event))
 
         globalLogPublisher.addObserver(observe)  # type: ignore[arg-type]
-        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)  # type: ignore[arg-type]
 
     def recorded(self, beginning: str) -> list[str]:
         return [text for text in self.texts if text.startswith(beginning)]

@@ -84,7 +84,7 @@ class ExchangeTestCase(SynchronousTestCase):
         context = context or MemoryContext(server)
         self.body = BufferedBody(limit)
         self.addCleanup(self.body.close)
-        work = run_exchange(request or request_for(demands), demands, context, self.body)
+        work = run_exchange(request or request_for(demands), demands, context, self.body)  # type: ignore[arg-type]
         return settled(Deferred.fromCoroutine(work), context.clock)
 
     def assert_failed(self, result: ExchangeResult, reason: str, phase: Phase) -> None:
@@ -430,7 +430,7 @@ class ReceiptRefusedTests(ExchangeTestCase):
             "header:2": {"request_headers": [(b"user-agent", b"svc/0.2.0"), (b"accept", b"*/*"), (b"x-trace", b"2")]},
             "body": {"request_body": BodySummary.of(b"other")},
         }.items():
-            self.refused(f"request_mismatch{{{part}}}", edit_exchange=replaced(**changes))
+            self.refused(f"request_mismatch{{{part}}}", edit_exchange=replaced(**changes))  # type: ignore[arg-type]
 
     def test_response_mismatch(self) -> None:
         """Each part of the answer that differs is named."""
@@ -440,7 +440,7 @@ class ReceiptRefusedTests(ExchangeTestCase):
             "body": {"response_body": BodySummary.of(b"other")},
             "trailer:0": {"response_trailers": [(b"x", b"1")]},
         }.items():
-            self.refused(f"response_mismatch{{{part}}}", edit_exchange=replaced(**changes))
+            self.refused(f"response_mismatch{{{part}}}", edit_exchange=replaced(**changes))  # type: ignore[arg-type]
 
     def test_incomplete_body(self) -> None:
         """A receipt for a body that was cut does not prove a whole one."""
@@ -527,7 +527,7 @@ class NetworkTests(ExchangeTestCase):
                 raise NetworkError("connection_refused", server="api.test:8443")
             return await first(None)
 
-        dialer.dial = only_once  # type: ignore[assignment,method-assign]
+        dialer.dial = only_once  # type: ignore[assignment]
         self.assert_failed(self.run_in_memory(server, context=context), "connection_refused", Phase.NETWORK)
 
     def test_no_trust(self) -> None:

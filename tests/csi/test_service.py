@@ -73,7 +73,7 @@ class ServiceTests(SynchronousTestCase):
         """Make one call."""
 
         async def run() -> Any:
-            async with ChannelFor(self.services) as channel:
+            async with ChannelFor(self.services) as channel:  # type: ignore[arg-type]
                 return await self._method(channel, path, request, answer)
 
         return asyncio.run(run())

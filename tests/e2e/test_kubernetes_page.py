@@ -293,7 +293,7 @@ class KubernetesPageTests(SynchronousTestCase):
         for pod in self.platform.json("-n", "mall", "pods", "-l", "app=web")["items"]:
             times = {each["type"]: from_time(each["lastTransitionTime"]) for each in pod["status"]["conditions"]}
             # Ten seconds, on a machine that does nothing else.
-            self.assertLess((times["Ready"] - from_time(pod["metadata"]["creationTimestamp"])).total_seconds(), 30)
+            self.assertLess((times["Ready"] - from_time(pod["metadata"]["creationTimestamp"])).total_seconds(), 30)  # type: ignore[operator]
         self.run_job("before")
 
     def run_job(self, name: str) -> None:
@@ -365,7 +365,7 @@ class KubernetesPageTests(SynchronousTestCase):
         first, got = (datetime.fromisoformat(each["timestamp"]) for each in (records[0], leaf))
         (issuer,) = self.platform.json("-n", "svc-system", "pods", "-l", "app=svc-authority")["items"]
         (ready,) = (each for each in issuer["status"]["conditions"] if each["type"] == "Ready")
-        waited = got - max(from_time(ready["lastTransitionTime"]), first)
+        waited = got - max(from_time(ready["lastTransitionTime"]), first)  # type: ignore[operator, type-var]
         # Five seconds, on a machine that does nothing else.
         self.assertLess(waited.total_seconds(), 15)
 

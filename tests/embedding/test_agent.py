@@ -352,7 +352,7 @@ class StreamTests(AgentTestCase):
         iterating = aiter(response)
         self.turn()
         self.assertTrue(self.transports[0].paused)
-        first = self.successResultOf(Deferred.fromCoroutine(anext(iterating)))  # type: ignore[arg-type]
+        first = self.successResultOf(Deferred.fromCoroutine(anext(iterating)))
         self.assertFalse(self.transports[0].paused)
         self.assertEqual(len(first), len(self.server.body) - 1)
 
@@ -367,7 +367,7 @@ class StreamTests(AgentTestCase):
         assert reader.end is not None
         self.assertEqual(reader.end.value.reason, "answer_late")
         self.assertTrue(self.transports[0].aborted)
-        self.server.answer = lambda head, body: b""  # type: ignore[method-assign]
+        self.server.answer = lambda head, body: b""
         starting = self.start()
         self.clock.advance(60.0)
         error = self.failureResultOf(starting, EmbeddingError).value
@@ -377,7 +377,7 @@ class StreamTests(AgentTestCase):
     def test_silence_after_the_body(self) -> None:
         """The time limit holds for the statement too, when the body was complete before anybody read it."""
         answer = self.server.answer
-        self.server.answer = lambda head, body: answer(head, body) if b"/v1/pay" in head.target else b""  # type: ignore[method-assign]
+        self.server.answer = lambda head, body: answer(head, body) if b"/v1/pay" in head.target else b""
         response = self.begun()
         self.assertEqual(len(self.server.seen), 1)
         self.clock.advance(60.0)
@@ -395,7 +395,7 @@ class StreamTests(AgentTestCase):
         response.abort()
         assert reader.end is not None
         self.assertIs(reader.end.type, CancelledError)
-        self.server.answer = lambda head, body: b""  # type: ignore[method-assign]
+        self.server.answer = lambda head, body: b""
         starting = self.start()
         starting.cancel()
         self.failureResultOf(starting, CancelledError)
@@ -494,7 +494,7 @@ class BodyTests(AgentTestCase):
     def test_what_is_no_body(self) -> None:
         """Text is refused: it has no octets until it is encoded."""
         for body in ("text", 5, [b"a"]):
-            error = self.assertRaises(ArgumentInvalid, self.agent.start, "POST", URL, body=body)  # type: ignore[arg-type]
+            error = self.assertRaises(ArgumentInvalid, self.agent.start, "POST", URL, body=body)
             self.assertTrue(str(error).startswith(f"body: {type(body).__name__}: expected bytes, an IBodyProducer"))
 
     def test_headers(self) -> None:
@@ -565,9 +565,9 @@ class PoolTests(AgentTestCase):
         for method, repeated in (("GET", True), ("POST", False)):
             self.setUp()
             self.whole()
-            answer, self.server.answer = self.server.answer, self.drop(self.server.answer)  # type: ignore[method-assign]
+            answer, self.server.answer = self.server.answer, self.drop(self.server.answer)  # type: ignore[assignment]
             starting = self.start(method)
-            self.server.answer = answer  # type: ignore[method-assign]
+            self.server.answer = answer
             if repeated:
                 self.read(self.successResultOf(starting))
                 self.assertEqual(len(self.transports), 2)
@@ -623,7 +623,7 @@ class TreqTests(AgentTestCase):
 
     def test_whole(self) -> None:
         """treq sends and reads as with any agent; the evidence is that of its response."""
-        client = HTTPClient(self.agent)
+        client: Any = HTTPClient(self.agent)
 
         async def work() -> tuple[int, object, object]:
             response = await client.get(URL, params={"b": "2"}, headers={"X-A": "1"})
@@ -634,7 +634,7 @@ class TreqTests(AgentTestCase):
         self.turn()
         code, document, evidence = self.successResultOf(working)
         self.assertEqual((code, document), (200, {"ok": True}))
-        self.assertEqual(str(evidence.receipt.issuer), SERVER_ID)
+        self.assertEqual(str(evidence.receipt.issuer), SERVER_ID)  # type: ignore[attr-defined]
         self.assertEqual(self.server.seen[0].target, b"/v1/pay?x=1&b=2")
 
     def test_refused(self) -> None:

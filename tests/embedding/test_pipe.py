@@ -131,7 +131,7 @@ class InterfaceTests(PipeTestCase):
             """Aborts in connectionMade."""
 
             def connectionMade(self) -> None:
-                self.transport.abortConnection()  # type: ignore[union-attr]
+                self.transport.abortConnection()
 
         class Failing(Recorder):
             """Fails in connectionMade."""
@@ -141,8 +141,8 @@ class InterfaceTests(PipeTestCase):
 
         for far in (Refusing(), Failing()):
             near = Recorder()
-            endpoint = PipeEndpoint(Factory.forProtocol(lambda far=far: far), self.clock)
-            failure = self.failureResultOf(endpoint.connect(Factory.forProtocol(lambda near=near: near)))
+            endpoint = PipeEndpoint(Factory.forProtocol(lambda far=far: far), self.clock)  # type: ignore[misc]
+            failure = self.failureResultOf(endpoint.connect(Factory.forProtocol(lambda near=near: near)))  # type: ignore[misc]
             self.assertIsInstance(failure.value, ConnectFailed)
             self.assertEqual((near.lost, far.lost), ([ConnectionLost], [ConnectionAborted]))
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)

@@ -8,7 +8,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.internet.task import Clock
-from twisted.logger import capturedLogs, formatEvent, globalLogPublisher
+from twisted.logger import capturedLogs, formatEvent
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.client import readBody
@@ -114,9 +114,7 @@ class EndpointTests(SynchronousTestCase):
 
     def test_refusals_are_logged(self) -> None:
         """A refused client is logged as svc-proxy logs it; further ones within a second are counted."""
-        logged: list[dict[str, Any]] = []
-        globalLogPublisher.addObserver(logged.append)
-        self.addCleanup(globalLogPublisher.removeObserver, logged.append)
+        logged = self.enterContext(capturedLogs())
         self.connect("/ns/elsewhere/sa/x")
         [denied] = [each for each in logged if each.get("svc_event") is Event.AUTH_DENIED]
         fields = denied["svc_fields"]
@@ -366,7 +364,7 @@ class GetTests(SynchronousTestCase):
             def render_GET(self, request: Request) -> int:
                 """Begin."""
                 self.request, self.ended = request, []
-                request.notifyFinish().addErrback(self.ended.append)
+                request.notifyFinish().addErrback(self.ended.append)  # type: ignore[call-overload]
                 request.write(b"x" * 1000)
                 return NOT_DONE_YET
 
@@ -455,7 +453,7 @@ class GetTests(SynchronousTestCase):
             ({address: spiffe_id("/other")}, "identity_unexpected"),
             ({"127.0.0.1:9": spiffe_id(SERVER)}, "server_unnamed"),
         ):
-            agent = own.http_agent(expect=expect)  # type: ignore[arg-type]
+            agent = own.http_agent(expect=expect)
             asking = agent.request(b"GET", f"https://{address}/".encode())
             self.network.join()
             if reason is not None:
@@ -494,7 +492,7 @@ class GetTests(SynchronousTestCase):
             ({"body": "text"}, "body: str: expected bytes"),
         ):
             for call in (own.request, own.stream):
-                asking = Deferred.fromCoroutine(call("POST", url, expect=expect, **change))  # type: ignore[arg-type]
+                asking = Deferred.fromCoroutine(call("POST", url, expect=expect, **change))
                 error = self.failureResultOf(asking, ArgumentInvalid).value
                 self.assertTrue(str(error).startswith(text), str(error))
         for name, value in (

@@ -248,7 +248,7 @@ def _header(reads: list[bytes]) -> tuple[ProxyHeader, bytes] | str | None:
                 return found[0], found[1] + b"".join(reads[number + 1 :])
     except ProxyHeaderInvalid as error:
         _shown(error)
-        return error.defect
+        return error.defect  # type: ignore[attr-defined]
     return None
 
 
@@ -328,7 +328,7 @@ TARGETS = {
         ),
         inputs=2_000,
     ),
-    "policy_engine": Target(_engine.hypothesis.fuzz_one_input, (bytes(64), bytes(range(256))), 4096, 2_000),
+    "policy_engine": Target(_engine.hypothesis.fuzz_one_input, (bytes(64), bytes(range(256))), 4096, 2_000),  # type: ignore[attr-defined]
     "deny_list": Target(deny_list, (DENY_LIST.encode(),), inputs=2_000),
     "path": Target(
         path,

@@ -74,7 +74,7 @@ class Process(LineOnlyReceiver):
 
     def __init__(self, path: str, killer: Killer) -> None:
         class Connection(sqlite3.Connection):
-            def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:  # type: ignore[override]
+            def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
                 if sql != "COMMIT":
                     return super().execute(sql, *arguments)
                 killer.at("before COMMIT")
@@ -104,7 +104,7 @@ class Process(LineOnlyReceiver):
         self.forwarder = Forwarder(
             loaded,
             self.buffer,
-            self,
+            self,  # type: ignore[arg-type]
             Notes(),
             limits,
             relays=lambda topic: topic.startswith(RELAYED),
@@ -124,8 +124,8 @@ class Process(LineOnlyReceiver):
 
     def connectionLost(self, reason: Any = None) -> None:
         """The test has ended."""
-        if reactor.running:  # type: ignore[attr-defined]
-            reactor.stop()  # type: ignore[attr-defined]
+        if reactor.running:
+            reactor.stop()
 
     def tell(self, word: str, value: Any = None) -> None:
         """Tell the test."""
@@ -170,7 +170,7 @@ class Process(LineOnlyReceiver):
             self.waking.cancel()
         if seconds is not None:
             delay = max(0.0, seconds - time.monotonic())
-            self.waking = reactor.callLater(delay, lambda: self.forwarder.wake(now()))  # type: ignore[attr-defined]
+            self.waking = reactor.callLater(delay, lambda: self.forwarder.wake(now()))
 
     def ended(self) -> None:
         self.tell("ended")
@@ -181,7 +181,7 @@ def main() -> None:
     path, step, count = sys.argv[1:]
     stdio.StandardIO(Process(path, Killer(step, int(count))))
     os.set_blocking(1, True)
-    reactor.run()  # type: ignore[attr-defined]
+    reactor.run()
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ async def limited(path: str) -> dict[str, Any]:
     for _turn in range(2000):
         if store.writable:
             break
-        await deferLater(reactor, 0.02)  # type: ignore[arg-type]
+        await deferLater(reactor, 0.02)
     await store.put_receipt(receipt("after"))
     missing = [name for name in [*acknowledged, "after"] if await store.get_receipt(name) is None]
     await store.close()
@@ -128,8 +128,8 @@ async def ending(path: str) -> None:
         _report_failure("close", failure)
         stop_with_failure(reactor, LogWriter(2, lambda missing: b""))
 
-    reactor.addSystemEventTrigger("before", "shutdown", close)  # type: ignore[attr-defined]
-    reactor.stop()  # type: ignore[attr-defined]
+    reactor.addSystemEventTrigger("before", "shutdown", close)
+    reactor.stop()
 
 
 def _report_failure(name: str, failure: Failure) -> None:
@@ -141,15 +141,15 @@ def main() -> None:
     if sys.argv[1] == "endless":
         work = Endless(make_store(sys.argv[2], RecordingObserver()), sys.argv[3])
         for _number in range(20):
-            reactor.callWhenRunning(work.next)  # type: ignore[attr-defined]
+            reactor.callWhenRunning(work.next)
     elif sys.argv[1] == "ending":
-        reactor.callWhenRunning(lambda: Deferred.fromCoroutine(ending(sys.argv[2])))  # type: ignore[attr-defined]
+        reactor.callWhenRunning(lambda: Deferred.fromCoroutine(ending(sys.argv[2])))
     else:
         done = Deferred.fromCoroutine(limited(sys.argv[2]))
         done.addCallback(lambda result: print(json.dumps(result)))
         done.addErrback(lambda failure: failure.printTraceback())
-        done.addBoth(lambda _result: reactor.stop())  # type: ignore[attr-defined]
-    reactor.run()  # type: ignore[attr-defined]
+        done.addBoth(lambda _result: reactor.stop())
+    reactor.run()
 
 
 if __name__ == "__main__":

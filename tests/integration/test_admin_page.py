@@ -181,11 +181,11 @@ def _proxy_hour() -> tuple[Status, list[Sample]]:
     listeners = (
         ListenerStatus(
             *("web", "http", "inbound", "0.0.0.0:8443", "127.0.0.1:8080", "workload", "signRequest"),
-            *(14, 5, 182_344, 92),  # type: ignore[arg-type]
+            *(14, 5, 182_344, 92),
         ),
         ListenerStatus(
             *("bank", "http", "outbound", "127.0.0.1:8081", "bank.example:8443", "signRequest", "signRequest"),
-            *(2, None, 912, 0),  # type: ignore[arg-type]
+            *(2, None, 912, 0),
         ),
     )
     issuer = _condition("pqIssuer", "pq_issuer_unavailable", "connection refused", required=False)

@@ -202,7 +202,7 @@ class FaultTests(FilesCase):
         for number in range(8):
             before = len(self.written())
             self.agent.launch()
-            eventually(lambda before=before: len(self.written()) > before)  # type: ignore[misc]
+            eventually(lambda before=before: len(self.written()) > before)
             time.sleep(number * 0.17)
             self.agent.kill()
             seen.add(self.serial())

@@ -55,7 +55,7 @@ class ArtifactPublisherTests(TestCase):
 
     timeout = 180
 
-    def setUp(self) -> Deferred[None]:
+    def setUp(self) -> Deferred[None]:  # type: ignore[override]
         self.stack = ExitStack()
         self.addCleanup(deferToThread, self.stack.close)
         self.observer = RecordingObserver()

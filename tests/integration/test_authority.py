@@ -380,7 +380,7 @@ class ProcessTests(AuthorityCase):
         def command() -> list[str]:
             return [plain()[0], "--reactor=asyncio", *plain()[1:]]
 
-        authority.command = command  # type: ignore[method-assign]
+        authority.command = command  # type: ignore[assignment]
         authority.start()
         self.assertTrue(_works(self.client(authority)))
 

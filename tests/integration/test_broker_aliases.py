@@ -132,7 +132,7 @@ class PahoTests(AliasCase):
         client = paho.Client(paho.CallbackAPIVersion.VERSION2, "paho", protocol=paho.MQTTv5)
         client.on_message = lambda _client, _data, message: came.put(message)
         client.on_subscribe = lambda *_rest: ready.put(None)
-        client.on_connect = lambda *_rest: client.subscribe(f"{self.id()}/#", 2)
+        client.on_connect = lambda *_rest: client.subscribe(f"{self.id()}/#", 2)  # type: ignore[assignment]
         terms = PahoProperties(PacketTypes.CONNECT)
         terms.TopicAliasMaximum = MOST
         client.connect("localhost", self.port, properties=terms)
@@ -151,7 +151,7 @@ class PahoTests(AliasCase):
             alias = getattr(message.properties, "TopicAlias", None)
             if alias is not None and message.topic:
                 known[alias] = message.topic
-            seen.append((message.topic or known[alias], message.payload))
+            seen.append((message.topic or known[alias], message.payload))  # type: ignore[index]
         self.assertEqual(seen, sent)
         self.assertEqual(len(known), MOST)
 

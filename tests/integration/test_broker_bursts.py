@@ -22,7 +22,7 @@ from tests.peers.waiting import eventually
 MESSAGES = 500
 #: When so many are acknowledged, the broker is killed once more.
 SOME = 50
-Kinds = Sequence[tuple[int, int]]
+Kinds = Sequence[tuple[paho.MQTTProtocolVersion, int]]
 #: Versions, and the QoS of what is published.
 KINDS: Kinds = [(version, qos) for version in (paho.MQTTv311, paho.MQTTv5) for qos in (1, 2)]
 #: Packet Identifier not found (MQTT 5.0, section 2.4).
@@ -52,7 +52,7 @@ class Client:
         stack: ExitStack,
         port: int,
         name: str,
-        version: int,
+        version: paho.MQTTProtocolVersion,
         topic: str = "",
         *,
         buffered: Sequence[tuple[str, bytes, int]] = (),
@@ -71,7 +71,7 @@ class Client:
         self.client.on_connect = self._on_connect
         self.client.on_subscribe = lambda *_arguments: setattr(self, "subscribed", True)
         self.client.on_publish = self._on_publish
-        self.client.on_message = lambda _client, _data, message: self.came.update([message.payload])
+        self.client.on_message = lambda _client, _data, message: self.came.update([message.payload])  # type: ignore[list-item]
         if tls is not None:
             self.client.tls_set_context(tls)
             self.client.tls_insecure_set(True)

@@ -112,7 +112,7 @@ class StrangersTests(CertificateCase):
         self.assertEqual(raw.connect("guest").code, 0)
         with contextlib.suppress(OSError):
             for _ in range(500):
-                key_update(raw._socket)
+                key_update(raw._socket)  # type: ignore[arg-type]
         self.assertEqual(self.logged("svc.proxy.connection.aborted"), {"key_update_limit"})
         refused = {"reason": "key_update_limit"}
         eventually(

@@ -89,7 +89,7 @@ class Paho:
         stack: ExitStack,
         port: int,
         callbacks: paho.CallbackAPIVersion,
-        version: int,
+        version: paho.MQTTProtocolVersion,
         name: str,
         *,
         tls: ssl.SSLContext | None = None,
@@ -148,7 +148,7 @@ class Paho:
     def receives(self, count: int) -> list[tuple[bytes, int, bool]]:
         """Wait for messages; return payload, QoS and retain flag."""
         came = [self.messages.get(timeout=60) for _ in range(count)]
-        return [(each.payload, each.qos, bool(each.retain)) for each in came]
+        return [(each.payload, each.qos, bool(each.retain)) for each in came]  # type: ignore[misc]
 
     def ends(self) -> None:
         """Send DISCONNECT."""
@@ -173,7 +173,9 @@ class PahoTests(SynchronousTestCase):
         self.stack = stack
         self.addCleanup(stack.close)
 
-    def client(self, callbacks: paho.CallbackAPIVersion, version: int, name: str, **more: Any) -> Paho:
+    def client(
+        self, callbacks: paho.CallbackAPIVersion, version: paho.MQTTProtocolVersion, name: str, **more: Any
+    ) -> Paho:
         """Connect a client."""
         port = self.site.tls_port if "tls" in more else self.site.broker.port
         return Paho(self.stack, port, callbacks, version, f"{name}-{callbacks.value}-{version}", **more)
@@ -236,7 +238,7 @@ class PahoTests(SynchronousTestCase):
                 client.subscribes(topic, 2)
                 client.publishes(topic, bytes(200_000), 2)
                 self.assertEqual(client.receives(1), [(bytes(200_000), 2, False)])
-                self.assertEqual(client.client.socket().version(), f"TLSv1.{tls.value - 0x301}")  # type: ignore[union-attr]
+                self.assertEqual(client.client.socket().version(), f"TLSv1.{tls.value - 0x301}")
 
     def test_older_tls(self) -> None:
         """TLS 1.1 is not supported."""

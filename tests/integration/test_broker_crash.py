@@ -163,7 +163,7 @@ class StartTests(Case):
         with RawClient(broker.port) as back:
             self.assertTrue(back.connect("s", **LASTING).session_present)
             (message,) = back.sync()
-            self.assertEqual((message.payload, message.qos), (b"kept", 1))  # type: ignore[union-attr]
+            self.assertEqual((message.payload, message.qos), (b"kept", 1))
         self.assertTrue(broker.readiness()["store"]["ok"])
 
     def subscribed(self, client: RawClient, topic: str) -> None:
@@ -222,11 +222,11 @@ class FullDiskTests(Case):
         more, refused = self.publish(publisher, 10)
         self.assertEqual((len(more), refused), (10, 0))
 
-        def logged() -> list[str]:
+        def stored() -> list[str]:
             return [each["event"]["name"] for each in broker.records() if "broker.store" in each["event"]["name"]]
 
-        eventually(lambda: logged()[-1] == "svc.broker.store.accepts", what="the record of it")
-        names = logged()
+        eventually(lambda: stored()[-1] == "svc.broker.store.accepts", what="the record of it")
+        names = stored()
         self.assertEqual(names[0], "svc.broker.store.opened")
         self.assertLessEqual({"svc.broker.store.failed", "svc.broker.store.refuses"}, set(names))
         broker.kill()

@@ -196,7 +196,7 @@ class PasswordTests(DeviceCase):
         for version, code in ((Version.V5, 0x86), (Version.V311, 4)):
             for login in ({}, {"username": "alice"}, {"username": "alice", "password": b"x"}):
                 with RawClient(self.broker.port, version) as client:
-                    self.assertEqual(client.connect("c", **login), Connack(code=code))  # type: ignore[arg-type]
+                    self.assertEqual(client.connect("c", **login), Connack(code=code))
 
     def test_deny(self) -> None:
         """A subscription that could match a denied topic is refused, and one beside it is not; publishing as well."""

@@ -32,7 +32,7 @@ def reader(stack: ExitStack, port: int, topic_filter: str) -> queue.Queue[tuple[
     """Subscribe as a local client; messages are put into the queue."""
     found: queue.Queue[tuple[str, bytes]] = queue.Queue()
     granted: queue.Queue[Any] = queue.Queue()
-    client = paho.Client(paho.CallbackAPIVersion.VERSION2, "reader", protocol=paho.MQTTv5)
+    client: Any = paho.Client(paho.CallbackAPIVersion.VERSION2, "reader", protocol=paho.MQTTv5)
     client.on_message = lambda _client, _data, message: found.put((message.topic, message.payload))
     client.on_subscribe = lambda _client, _data, _id, codes, _properties: granted.put(codes)
     client.connect("127.0.0.1", port)
@@ -88,7 +88,7 @@ class EmbeddedTests(SynchronousTestCase):
         self.stack = ExitStack()
         self.addCleanup(self.stack.close)
 
-    def published(self, topic: str, version: int = paho.MQTTv5) -> Any:
+    def published(self, topic: str, version: paho.MQTTProtocolVersion = paho.MQTTv5) -> Any:
         """Publish by identity with QoS 1; return the broker's response."""
         codes: list[Any] = []
         client = paho.Client(paho.CallbackAPIVersion.VERSION2, "device", protocol=version)
@@ -153,7 +153,7 @@ class StartTests(SynchronousTestCase):
             broker = RunningBroker()
             listeners = written[1].replace("127.0.0.1:1883", f"127.0.0.1:{broker.port}")
             self.assertNotEqual(listeners, written[1])
-            broker.config.update(strictyaml.loads(listeners))
+            broker.config.update(strictyaml.loads(listeners))  # type: ignore[call-overload]
             broker.start()
             stack.callback(broker.stop)
             command = third[1].replace("mosquitto_pub", f"mosquitto_pub -p {broker.port}", 1)

@@ -52,7 +52,7 @@ class PowerCutTests(forwarding.Interrupted):
         self.files = DurableFiles(self.stack, site.folder / "buffer", Random(5))
         self.disk = HangingDisk(self.stack, short_folder(self.stack), self.files)
         command = site.proxy.command
-        site.proxy.command = lambda *options: self.disk.command(command(*options))  # type: ignore[method-assign]
+        site.proxy.command = lambda *options: self.disk.command(command(*options))
         site.proxy.executed = True
 
     def cut(self, survive: float) -> None:

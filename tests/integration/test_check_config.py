@@ -124,7 +124,7 @@ class CheckTests(SynchronousTestCase):
         """The same for a broker: database, Workload API, certificate."""
         folder = self.authority.folder
         tls = {"name": "tls", "listen": f"127.0.0.1:{free_port()}", "acl": [{"who": "spiffe://example.org/*"}]}
-        tls["tls"] = {"spiffe": True}
+        tls["tls"] = {"spiffe": True}  # type: ignore[assignment]
         settings = {"trustDomain": "example.org", "spiffeSocketPath": self.authority.address}
         broker = RunningBroker(
             listeners=[tls], settings=settings, persistence={"path": str(folder / "b" / "broker.db")}
@@ -139,7 +139,7 @@ class CheckTests(SynchronousTestCase):
             f"listener plain at 127.0.0.1:{broker.port}",
             f"listener tls at {tls['listen']}",
         )
-        tls.update(tls={"certificate": "/no/cert.pem", "key": "/no/key.pem"}, acl=[{"who": "anonymous"}])
+        tls.update(tls={"certificate": "/no/cert.pem", "key": "/no/key.pem"}, acl=[{"who": "anonymous"}])  # type: ignore[call-overload]
         broker.config["listeners"] = [tls]
         broker.config["persistence"] = {"path": "/proc/broker.db"}
         self.assert_problems(

@@ -65,7 +65,7 @@ class _Case(SynchronousTestCase):
         self.plain_url = f"http://127.0.0.1:{found.application}"
         self.bare_url = f"https://127.0.0.1:{found.bare}"
 
-    def curl(self, *arguments: str, status: int = 0, **settings: str) -> CompletedProcess[bytes]:
+    def curl(self, *arguments: str, status: int = 0, **settings: Any) -> CompletedProcess[bytes]:
         """Run ``svc curl`` with the socket of the authority; it must end with the status."""
         ran = svc("curl", "--spiffe-socket-path", self.authority.address, *arguments, **settings)
         self.assertEqual(status, ran.returncode, ran.stderr.decode())

@@ -317,7 +317,7 @@ class EveryBrokerMixin:
             env=environment(),
         )
         self.stack.callback(process.kill)
-        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)
+        fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4096)  # type: ignore[arg-type]
         return process
 
     def lines_until(self: Any, process: subprocess.Popen[bytes], text: bytes, times: int = 1) -> bytes:
@@ -394,7 +394,7 @@ class OwnBrokerTests(EveryBrokerMixin, BrokerCase):
 class RefusalTests(BrokerCase):
     """Brokers that ask for a password, or grant less than is asked for."""
 
-    def refused(self, reason: str, url: str, *arguments: str, **settings: str) -> str:
+    def refused(self, reason: str, url: str, *arguments: str, **settings: Any) -> str:
         """The command fails with this reason."""
         ran = svc("curl", *BOTH, *arguments, url, **settings)
         self.assertEqual((1, b""), (ran.returncode, ran.stdout), ran.stderr)
@@ -411,7 +411,8 @@ class RefusalTests(BrokerCase):
         anonymous = f"mqtt://127.0.0.1:{broker.port}"
         named = f"mqtt://reader:{SECRET}@127.0.0.1:{broker.port}"
         variables = {"SVC_MQTT_USERNAME": "reader", "SVC_MQTT_PASSWORD": SECRET}
-        for url, settings in ((named, {}), (anonymous, variables)):
+        cases: list[tuple[str, dict[str, Any]]] = [(named, {}), (anonymous, variables)]
+        for url, settings in cases:
             for more in (["-v", "9"], ["--debug", "--log-format", "json", "--log-stacktrace", "-v", "9"]):
                 started = self.subscribe(url, *BOTH, *more, **settings)
                 self.publish(broker.port, username="reader", password=SECRET.encode())
@@ -471,7 +472,7 @@ class TlsTests(BrokerCase):
 
     def setUp(self) -> None:
         super().setUp()
-        self.trusted = {"SSL_CERT_FILE": str(self.roots)}
+        self.trusted: dict[str, Any] = {"SSL_CERT_FILE": str(self.roots)}
 
     def brokers(self, roots: Path, key: Path) -> list[int]:
         """Start both with a certificate."""

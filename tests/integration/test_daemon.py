@@ -77,7 +77,7 @@ class DaemonTests(SynchronousTestCase):
         """The configuration may be an environment variable; the pages and the errors of a start name it."""
         config = f'{{listen: "127.0.0.1:{self.daemon.port}", adminAddr: "127.0.0.1:{self.daemon.admin_port}"}}'
         self.daemon.variables["EXAMPLE"] = config
-        self.daemon.arguments = lambda: ["svc-example", "--config", "env:EXAMPLE"]  # type: ignore[method-assign]
+        self.daemon.arguments = lambda: ["svc-example", "--config", "env:EXAMPLE"]
         self.daemon.start()
         self.assertEqual("env:EXAMPLE", self.daemon.page("/config")[1]["config"])
         self.daemon.signal(signal.SIGHUP)
@@ -100,7 +100,7 @@ class DaemonTests(SynchronousTestCase):
     def test_signals_that_come_early(self) -> None:
         """Signals for handlers that do not stand yet end nothing: here while the configuration is being read."""
         os.mkfifo(self.daemon.config_path)
-        self.daemon.write_config = lambda: None  # type: ignore[method-assign]
+        self.daemon.write_config = lambda: None
         self.daemon.launch()
         # Opened once the daemon opens it, too.
         with Path(self.daemon.config_path).open("w") as config:

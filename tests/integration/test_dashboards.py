@@ -76,7 +76,7 @@ class PanelTests(SynchronousTestCase):
             (board,) = (each for each in dashboards() if each.name == name)
             expected = f'"instance": "127.0.0.1:{port}", "job": "{name}"'
             eventually(
-                lambda family=board.family, expected=expected: any(  # type: ignore[misc]
+                lambda family=board.family, expected=expected: any(
                     expected in series for series in self.observed.prometheus.ask(family)
                 ),
                 what="its series",

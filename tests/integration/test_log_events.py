@@ -179,14 +179,14 @@ def _make(stack: ExitStack) -> Any:
     ports = {name: free_port() for name in ("absent", "canned", "tight", "strict")}
     inbound = {"protocol": "http", "direction": "inbound"}
     application = f"127.0.0.1:{webapp.start(stack)}"
-    listeners = [
+    listeners: list[dict[str, Any]] = [
         {**inbound, "name": "absent", "upstream": f"127.0.0.1:{free_port()}"},
         {**inbound, "name": "canned", "upstream": f"127.0.0.1:{canned.port}"},
         {**inbound, "name": "tight", "upstream": application, "limits": {"connections": 1}},
         {**inbound, "name": "strict", "upstream": application, "notarization": "signRequest"},
     ]
     for listener in listeners:
-        listener["listen"] = f"127.0.0.1:{ports[listener['name']]}"  # type: ignore[index]
+        listener["listen"] = f"127.0.0.1:{ports[listener['name']]}"
     notary = {"receiptsPerSecond": 1, "receiptsBurst": 60, "rateWait": "0s"}
     settings = {
         "accessLog": "on",

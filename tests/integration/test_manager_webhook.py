@@ -281,7 +281,7 @@ class Handshakes(threading.Thread):
         self.join()
 
 
-class RotationTests(WebhookCase, KubeCase):
+class RotationTests(WebhookCase, KubeCase):  # type: ignore[misc]
     """Authorities and certificates that live for seconds."""
 
     def test_rotations_under_load(self) -> None:

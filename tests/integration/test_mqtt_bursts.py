@@ -79,6 +79,6 @@ class BurstTests(SynchronousTestCase):
             raw = RawClient(client["port"], Version.V311, tls=client["tls"].wrap_socket)
             stack.callback(raw.close)
             self.assertEqual(raw.connect("c", clean_start=False).code, 0)
-            raw.send(*(Publish("t", b"%d" % each, 1 + each % 2, packet_id=each + 1) for each in range(400)))
+            raw.send(*(Publish("t", b"%d" % each, 1 + each % 2, packet_id=each + 1) for each in range(400)))  # type: ignore[arg-type]
             answers = [each for each in raw.until_end() if isinstance(each, Acknowledgement)]
             self.assertEqual({each.packet_id for each in answers}, set(range(1, 301)), more)

@@ -343,12 +343,12 @@ class SessionTests(Case):
     def test_subscriptions(self) -> None:
         """A client subscribes and gets messages of every quality through the session that forwards its own."""
         for version in VERSIONS:
-            client = self.site.client(version)
+            client: Any = self.site.client(version)
             client.connect(f"both{version.value}")
             client.send(Subscribe(7, [Subscription(f"own/{version.value}", 2)]))
             self.assertEqual(Suback(7, [2]), client.receive())
             for qos in QUALITIES:
-                client.send(Publish(f"own/{version.value}", b"%d" % qos, qos, packet_id=qos))
+                client.send(Publish(f"own/{version.value}", b"%d" % qos, qos, packet_id=qos))  # type: ignore[arg-type]
             found: dict[bytes, int] = {}
 
             def got() -> bool:
@@ -430,7 +430,7 @@ class SessionTests(Case):
         client.send(Publish("alarm/fire", b"", 1, packet_id=1))
         publish(client, "other", b"", 1, 2)
         site.mosquitto.start()
-        self.assertEqual(PacketType.PUBACK, client.receive().type)  # type: ignore[union-attr]
+        self.assertEqual(PacketType.PUBACK, client.receive().type)
         self.assertEqual(1.0, site.proxy.metric("svc_proxy_mqtt_buffer_messages_acked_total", source="upstream"))
 
     def test_reported(self) -> None:
@@ -447,7 +447,7 @@ class SessionTests(Case):
         eventually(lambda: self.site.proxy.metric("svc_proxy_mqtt_buffer_messages_queued") == 0.0)
         for event in ("buffer.opened", "forwarding.failed", "buffer.session_lost", "replay.began", "replay.ended"):
             eventually(lambda: self.site.proxy.records(f"svc.proxy.{event}"), what=event)  # noqa: B023
-        self.assertEqual(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, client.until_end()[-1].code)  # type: ignore[union-attr]
+        self.assertEqual(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, client.until_end()[-1].code)
         self.assertTrue(self.site.proxy.readiness()["mqttBuffer"]["ok"])
 
 

@@ -9,7 +9,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from svc.naming import PROPERTY_NONCE, PROPERTY_RECEIPT_ID
 from svc.notary.ids import new_nonce
@@ -35,7 +35,10 @@ from tests.peers.programs import svc
 from tests.peers.waiting import eventually
 
 SIGNED = {"notarization": "signRequest"}
-PUBACK, PUBREC, PUBREL, PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
+PUBACK: Final = PacketType.PUBACK
+PUBREC: Final = PacketType.PUBREC
+PUBREL: Final = PacketType.PUBREL
+PUBCOMP: Final = PacketType.PUBCOMP
 
 
 def message(
@@ -127,7 +130,7 @@ class BrokerDownTests(RecordCase):
                     answer = self.publish(client, message(topic, qos))
                 else:
                     client.send(message(topic, 0))
-                    eventually(lambda topic=topic: site.listed(topic), what="a record")  # type: ignore[misc]
+                    eventually(lambda topic=topic: site.listed(topic), what="a record")
                 (record,) = site.listed(topic)
                 if qos:
                     self.assertEqual(record["id"] if version is Version.V5 else None, receipt_of(answer))

@@ -85,7 +85,7 @@ class SchemaTests(OpeningCase):
         """Tables of a newer program are left alone."""
         self.successResultOf(self._made().close())
         self.server.admin(f"UPDATE svc_notary.notary SET version = {VERSION + 1}")
-        error = assert_refused(self, "unsupported_version", self.store().init)
+        error: Any = assert_refused(self, "unsupported_version", self.store().init)
         self.assertEqual((error.found, error.known), (VERSION + 1, VERSION))
         self.assertEqual([("init", "db")], self.observer.errors)
 

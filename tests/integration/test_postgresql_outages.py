@@ -114,7 +114,7 @@ class ConnectionTests(OutageCase):
             put = self.store.put_receipt(receipt("r1"))
             spans: list[float] = []
             while len(spans) < 9:
-                [call] = [each for each in self.reactor.getDelayedCalls() if each.func == self.store._try_again]
+                [call] = [each for each in self.reactor.getDelayedCalls() if each.func == self.store._try_again]  # type: ignore[attr-defined]
                 spans.append(call.getTime() - self.reactor.seconds())
                 self.reactor.advance(spans[-1])
             self.assertEqual(
@@ -200,7 +200,7 @@ class UnknownCommitTests(OutageCase):
 
     def losing(self) -> PostgresSession:
         address = self.server.address()
-        made = LosingSession.connect(**address.parameters, autocommit=True)
+        made = LosingSession.connect(**address.parameters, autocommit=True)  # type: ignore[arg-type]
         made.execute("SET search_path = svc_notary")
         return made
 
@@ -372,7 +372,7 @@ class LoadTests(TestCase):
         began = time.monotonic()
         while not ask():
             self.assertLess(time.monotonic() - began, seconds, what)
-            await deferLater(reactor, 0.005)  # type: ignore[arg-type]
+            await deferLater(reactor, 0.005)
         return time.monotonic() - began
 
     async def test_idle_store_detects_it(self) -> None:
@@ -421,7 +421,7 @@ class LoadTests(TestCase):
         for turn in range(8):
             before = len(acknowledged)
             await self.until(lambda: len(acknowledged) >= before + 16, 60, "records")  # noqa: B023
-            await deferLater(reactor, pick.uniform(0, 0.15))  # type: ignore[arg-type]
+            await deferLater(reactor, pick.uniform(0, 0.15))
             await deferToThread(server.kill if turn % 3 else server.crash)
             await deferToThread(server.start)
         before = len(acknowledged)

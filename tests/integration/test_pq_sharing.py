@@ -129,7 +129,7 @@ class FederatedTests(SourceCase):
         home, foreign = self.source(one.address), self.source(two.address)
         for source in (home, foreign):
             await source.when_ready()
-            await self.until(lambda source=source: len(list(source.bundles.trust_domains)) == 2)
+            await self.until(lambda source=source: len(list(source.bundles.trust_domains)) == 2)  # type: ignore[misc]
         asked = fetch_pq_leaf(
             f"127.0.0.1:{port}",
             foreign.svid,
@@ -138,7 +138,7 @@ class FederatedTests(SourceCase):
             now=utc_now,
             expected=MemberOf(TrustDomain("one.example")),
         )
-        error = await self.assertFailure(asked, PqIssuerError)
+        error: Any = await self.assertFailure(asked, PqIssuerError)
         self.assertEqual(error.reason, "pq_issuer_unavailable")
         self.assertIn("bad_certificate", str(error))
         [record] = await self.until(lambda: one.records("svc.authority.refused"))

@@ -210,7 +210,7 @@ class ShortLifeTests(_Case):
             kept.request("/bytes/10")
             self.clock.set(HOUR)
             self.assertTrue(kept.ended())
-        logged = eventually(lambda: self._refused(old), 60, "the refusal")
+        logged = eventually(lambda: self._refused(old), 60, "the refusal")  # type: ignore[arg-type]
         self.assertEqual("expired", logged[-1]["detail_reason"])
         for turn, (before, offset) in enumerate(zip((0, *STEPS), STEPS, strict=False)):
             self.clock.set(offset)

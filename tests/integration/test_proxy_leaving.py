@@ -133,7 +133,7 @@ class LeavingTests(SynchronousTestCase):
         with RawConnection(self.proxy.port, SHARED.get().credentials) as connection:
             first = connection.request("/bytes/100", fields="Svc-Notarization-Level: signRequest\r\n")
             paths = (f"{NOTARY_PATH}/v1/statements/current", first.get("svc-receipt-location"))
-            answers = [first, *(connection.request(path) for path in paths)]
+            answers = [first, *(connection.request(path) for path in paths)]  # type: ignore[arg-type]
             self.assertEqual([200] * 3, [each.status for each in answers])
             self.assertEqual([None, None, "close"], [each.get("connection") for each in answers])
         self.check(began)

@@ -358,7 +358,7 @@ class RefusalTests(_Case):
         client = self.client("guarded")
         client.connect("guarded")
         client.send(Publish("open/x", b"", 1, packet_id=1), Publish("closed/x", b"", 1, packet_id=2))
-        answers = {each.packet_id: each.code for each in (client.receive(), client.receive())}  # type: ignore[union-attr]
+        answers = {each.packet_id: each.code for each in (client.receive(), client.receive())}
         self.assertEqual((answers[1] < 0x80, answers[2]), (True, NOT_AUTHORIZED))
 
     def test_refused_session(self) -> None:

@@ -42,7 +42,7 @@ def _make(stack: ExitStack) -> Any:
     ports = {name: free_port() for name in ("absent", "silent", "tight", "out")}
     inbound = {"protocol": "http", "direction": "inbound"}
     outbound = {"protocol": "http", "direction": "outbound", "peer": "spiffe://example.org/ns/shop/sa/somebody"}
-    listeners = [
+    listeners: list[dict[str, Any]] = [
         {**inbound, "name": "absent", "upstream": f"127.0.0.1:{free_port()}"},
         {**inbound, "name": "silent", "upstream": f"127.0.0.1:{address[1]}", "timeouts": {"connect": "500ms"}},
         {

@@ -81,9 +81,9 @@ class RotationCase(TestCase):
 
     async def asking(self, ask: Callable[[], Any], seconds: float, what: str) -> None:
         """Evaluate in a thread, so that the load continues, until the result is true."""
-        deadline = reactor.seconds() + seconds  # type: ignore[attr-defined]
+        deadline = reactor.seconds() + seconds
         while not await deferToThread(ask):
-            if reactor.seconds() > deadline:  # type: ignore[attr-defined]
+            if reactor.seconds() > deadline:
                 self.fail(f"{what} did not hold within {seconds} s; {self.proxy.readiness()} {self.proxy.log[-1500:]}")
             await pause(0.1)
 
@@ -121,7 +121,7 @@ class RotationCase(TestCase):
 
 async def pause(seconds: float) -> None:
     """Let time pass."""
-    await deferLater(reactor, seconds)  # type: ignore[arg-type]
+    await deferLater(reactor, seconds)
 
 
 class RotationTests(RotationCase):

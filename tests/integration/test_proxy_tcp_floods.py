@@ -131,7 +131,7 @@ class FloodTests(SynchronousTestCase):
         """The same with clients that have ended their stream and stay."""
         for each in self.hold(self.rig.a, FULL):
             each.socket.settimeout(0)
-            self.assertRaises(ssl.SSLWantReadError, each.socket.unwrap)
+            self.assertRaises(ssl.SSLWantReadError, each.socket.unwrap)  # type: ignore[attr-defined]
         self.assert_served(self.rig.b)
 
     def test_silent(self) -> None:

@@ -52,7 +52,7 @@ def _make(stack: ExitStack) -> Any:
         "other CA": Credentials.of(own.svid("/ns/shop/sa/api"), folder / "other", good.roots),
         "foreign": Credentials.of(foreign.svid("/ns/shop/sa/api"), folder / "foreign", good.roots),
         "two names": Credentials.of(
-            own.svid("/a", uris=["spiffe://example.org/a", "spiffe://example.org/b"]), folder / "two", good.roots
+            own.svid("/a", uris=("spiffe://example.org/a", "spiffe://example.org/b")), folder / "two", good.roots
         ),
     }
     time.sleep(2.1)  # The short-lived SVID runs out meanwhile.

@@ -194,7 +194,7 @@ class ResetTests(_Case):
                     connection.send(f"GET /{what} HTTP/1.0\r\nHost: test\r\n{fields}\r\n".encode())
                     if isinstance(connection.socket, ssl.SSLSocket):
                         # The standard library takes the end of TCP for the end of the stream unless told otherwise.
-                        connection.socket.suppress_ragged_eofs = False
+                        connection.socket.suppress_ragged_eofs = False  # type: ignore[attr-defined]
                     got = b""
                     with self.assertRaises((ConnectionResetError, ssl.SSLEOFError), msg=f"{way} {what}"):
                         while data := connection.socket.recv(4096):

@@ -121,7 +121,7 @@ def _make(stack: ExitStack) -> Any:
         "kept": {"require": ["receipt"], "collectReceipts": True},
         "asked": {"collectReceipts": True},
     }
-    listeners = {name: outbound(name, server.port, **keys) for name, keys in names.items()}
+    listeners = {name: outbound(name, server.port, **keys) for name, keys in names.items()}  # type: ignore[arg-type]
     client = stack.enter_context(client_proxy(authority, None, *listeners.values(), accessLog="path", auditLog="all"))
     urls = {name: f"http://{each['listen']}" for name, each in listeners.items()}
     return SimpleNamespace(

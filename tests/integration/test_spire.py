@@ -83,7 +83,7 @@ def proxy_beside(spire: RunningSpire, upstream: int, issuer: RunningAuthority | 
         trust_domain=spire.trust_domain, address=spire.address, pq_address=issuer.pq_address if issuer else None
     )
     notary = {} if issuer else {"profile": "classical", "pqIssuer": None}
-    return RunningProxy(beside, f"127.0.0.1:{upstream}", notary={**notary, **keys.pop("notary", {})}, **keys)
+    return RunningProxy(beside, f"127.0.0.1:{upstream}", notary={**notary, **keys.pop("notary", {})}, **keys)  # type: ignore[arg-type]
 
 
 def _platform(stack: ExitStack) -> Any:
@@ -167,7 +167,7 @@ class SourceTests(SourceCase):
             source = self.source(spire, start_timeout=4.0, withdrawal_grace=4.0)
             phases: list[str] = []
             source.subscribe(lambda: phases.append(source.state.phase))
-            error = await self.assertFailure(source.when_ready(), NoIdentityIssued)
+            error: Any = await self.assertFailure(source.when_ready(), NoIdentityIssued)
             self.assertIn("registration entry", error.hint)
             identifier = spire.add(entry("/late"))
             await self.until(lambda: source.state.phase == "connected")
@@ -307,7 +307,7 @@ class LoadTests(RotationCase):
         spire = self.stack.enter_context(RunningSpire(entries=[entry(API, ttl=SHORT)]))
         issuer = await deferToThread(issuer_beside, self.stack, spire)
         beside = SimpleNamespace(trust_domain=spire.trust_domain, address=spire.address, pq_address=issuer.pq_address)
-        await self.begin(beside)
+        await self.begin(beside)  # type: ignore[arg-type]
         for name, start in (("agent", spire.start_agent), ("server", spire.start_server)):
             await self.assert_service(0.5)
             await deferToThread(spire.kill, name)
@@ -478,7 +478,7 @@ class FederationTests(SourceCase):
             credentials = Credentials.of(foreign, roots.parent / reason, roots)
             self.assertRaises(OSError, self._ask, proxy, credentials)
             failed = partial(proxy.metric, "svc_proxy_tls_handshake_failures_total", reason=reason)
-            await self.until(lambda failed=failed: failed() == 1)
+            await self.until(lambda failed=failed: failed() == 1)  # type: ignore[misc]
 
         before = first.bundles
         two.rotate_root()
@@ -601,7 +601,7 @@ class QuickstartTests(SynchronousTestCase):
         with ExitStack() as stack:
             command = [TOP / "bin" / "quickstart", "--spire-socket", socket, "--port", str(free_port())]
             folder = str(short_folder(stack))
-            return run(command, seconds=180, TMPDIR=folder, SVC_CHECKOUT=folder)
+            return run(command, seconds=180, TMPDIR=folder, SVC_CHECKOUT=folder)  # type: ignore[arg-type]
 
     def test_end_to_end(self) -> None:
         """It makes its verified request with SPIRE's identity, ends with status 0 and leaves nothing with SPIRE."""

@@ -65,7 +65,7 @@ class PostgresBatchTests(SynchronousTestCase):
 
     def count(self) -> tuple[int, int, int]:
         """The receipts, batches and sets of certificates that are stored."""
-        return tuple(  # type: ignore[return-value]
+        return tuple(
             SERVER.get().admin(f"SELECT count(*) FROM svc_notary.{table}")[0][0]
             for table in ("receipt", "receipt_batch", "certificate_set")
         )

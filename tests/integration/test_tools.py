@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -16,7 +17,7 @@ from tests.peers.waiting import TOP
 class ToolsTests(SynchronousTestCase):
     """The command line and the cache."""
 
-    def tools(self, *arguments: str, **settings: str) -> tuple[int, str, list[str]]:
+    def tools(self, *arguments: str, **settings: Any) -> tuple[int, str, list[str]]:
         """Run it."""
         ran = run([TOP / "bin" / "tools", *arguments], **settings)
         return ran.returncode, ran.stdout.decode().strip(), ran.stderr.decode().splitlines()

@@ -40,6 +40,7 @@ from svc.transport.evidence import peer_evidence
 from svc.transport.fast.selection import ENVIRONMENT
 from svc.transport.limits import connection_limit
 from svc.transport.tcp import EagerServer, ListeningPort, StockServer
+from tests.mixins import TestsMixin
 from tests.peers.waiting import PATIENCE
 from tests.transport.pairs import Applications, Recording
 from tests.transport.test_names import Resolver
@@ -58,7 +59,7 @@ def source(path: str, authority: TestAuthority = AUTHORITY) -> MemorySource:
     return MemorySource(authority.svid(path), AUTHORITY.bundles())
 
 
-class SocketsMixin:
+class SocketsMixin(TestsMixin):
     """Tests for fast and for stock transports."""
 
     environment = ""
@@ -77,15 +78,15 @@ class SocketsMixin:
         """Serve mutual TLS on a port of its own."""
         creator = server_creator(source("/server"), clock=now, observer=self.observer, **options.pop("creator", {}))
         endpoint = MutualTlsServerEndpoint(reactor, TcpAddress("127.0.0.1", 0), creator, **options)
-        port = await endpoint.listen(self.applications)
+        port: Any = await endpoint.listen(self.applications)
         self.addCleanup(port.stopListening)
-        return port.getHost().port
+        return int(port.getHost().port)
 
     async def connect(self, port: int, credentials: MemorySource | None = None, host: str = "127.0.0.1") -> Any:
         creator = client_creator(credentials or source("/client"), clock=now, expected=ANY)
         endpoint = MutualTlsClientEndpoint(reactor, TcpAddress(host, port), creator)
         protocol = await endpoint.connect(Applications())
-        self.addCleanup(close, protocol)
+        self.addCleanup(close, protocol)  # type: ignore[arg-type]
         return protocol
 
     async def test_megabytes_both_ways(self) -> None:
@@ -151,7 +152,7 @@ class SocketsMixin:
         """A client refuses an invalid server with the typed error."""
         creator = server_creator(source("/server", FOREIGN), clock=now)
         endpoint = MutualTlsServerEndpoint(reactor, TcpAddress("127.0.0.1", 0), creator)
-        port = await endpoint.listen(self.applications)
+        port: Any = await endpoint.listen(self.applications)
         self.addCleanup(port.stopListening)
         await self.assertFailure(Deferred.fromCoroutine(self.connect(port.getHost().port)), PeerSvidInvalid)
 
@@ -218,11 +219,11 @@ class SocketsMixin:
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)
         for address in (TcpAddress("127.0.0.1", 0), UnixAddress(os.path.join(folder, "s"))):
-            listening = await PlainServerEndpoint(reactor, address).listen(self.applications)
+            listening: Any = await PlainServerEndpoint(reactor, address).listen(self.applications)
             self.addCleanup(listening.stopListening)
             if isinstance(address, TcpAddress):
                 address = TcpAddress("127.0.0.1", listening.getHost().port)
-            client = await PlainClientEndpoint(reactor, address).connect(Applications())
+            client: Any = await PlainClientEndpoint(reactor, address).connect(Applications())
             self.addCleanup(close, client)
             client.transport.write(b"x" * 3_000_000)
             await until(lambda: self.applications.built and len(self.applications.built[-1].received) == 3_000_000)
@@ -315,7 +316,7 @@ class AddressFamilyTests(TestCase):
     async def listen(self, host: str) -> int:
         """Serve plain TCP on a port of its own."""
         self.served = Applications()
-        port = await PlainServerEndpoint(reactor, TcpAddress(host, 0)).listen(self.served)
+        port: Any = await PlainServerEndpoint(reactor, TcpAddress(host, 0)).listen(self.served)
         self.addCleanup(port.stopListening)
         return int(port.getHost().port)
 
@@ -323,7 +324,7 @@ class AddressFamilyTests(TestCase):
         """A client of an address is seen with that address, and not as one that IPv6 maps IPv4 to."""
         self.served.built.clear()
         client = await PlainClientEndpoint(reactor, TcpAddress(host, port)).connect(Applications())
-        self.addCleanup(close, client)
+        self.addCleanup(close, client)  # type: ignore[arg-type]
         await until(lambda: self.served.built)
         transport = self.served.built[0].transport
         kind = IPv6Address if ":" in host else IPv4Address
@@ -485,7 +486,7 @@ def pause(seconds: float = 0) -> Deferred[None]:
 
 async def close(protocol: Protocol) -> None:
     """Close a client's connection and wait for the other side."""
-    if protocol.lost is None:
+    if protocol.lost is None:  # type: ignore[attr-defined]
         protocol.transport.abortConnection()
-        await until(lambda: protocol.lost)
+        await until(lambda: protocol.lost)  # type: ignore[attr-defined]
     await pause(0.02)

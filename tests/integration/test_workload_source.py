@@ -233,7 +233,7 @@ class UnavailableTests(SourceCase):
         """Wait for the error and look at it."""
         source = self.source(address, start_timeout=3.0)
         began = time.monotonic()
-        error = await self.assertFailure(source.when_ready(), WorkloadApiUnavailable)
+        error: Any = await self.assertFailure(source.when_ready(), WorkloadApiUnavailable)
         self.assertLess(time.monotonic() - began, 20)
         self.assertIs(type(error), kind, str(error))
         self.assertIn(address, str(error))
@@ -359,7 +359,7 @@ class LiarTests(SourceCase):
         expired = self.scripted.good(not_before=past - timedelta(hours=1), not_after=past)
         for count, bad in enumerate((workload_pb2.X509SVIDResponse(), garbage, expired, foreign), 1):
             self.scripted.script.append(bad)
-            await self.until(lambda count=count: source.state.rejected == count)
+            await self.until(lambda count=count: source.state.rejected == count)  # type: ignore[misc]
             self.assertEqual(source.svid, svid)
             self.assertEqual(source.state.phase, "stale")
             self.assertIsInstance(source.state.last_error, UpdateRejected)
@@ -497,7 +497,7 @@ class PqIssuerTests(SourceCase):
             path = f"{folder}/{number}.sock"
             server = threading.Thread(target=_answer_once, args=(path, answer), daemon=True)
             server.start()
-            await self.until(lambda path=path: os.path.exists(path))
+            await self.until(lambda path=path: os.path.exists(path))  # type: ignore[misc]
             error = await self.assertFailure(ask(f"unix://{path}"), PqIssuerError)
             self.assertNotRegex(str(error), "Failure|[\\[<]")
             server.join(60)

@@ -254,7 +254,7 @@ def write_files(folder: Path, namespace: str, *, marked: bool) -> None:
         (place / "kustomize" / "kustomization.yaml").write_text(resources)
     write("files/kustomize/cm.json", config_map("kustomized"))
     marks = _MARKS if marked else {}
-    holder = {"metadata": {**template["metadata"], "labels": {"app": "web", **marks.get("labels", {})}}}
+    holder = {"metadata": {**template["metadata"], "labels": {"app": "web", **marks.get("labels", {})}}}  # type: ignore[dict-item]
     if marked:
         holder["metadata"]["annotations"] = marks["annotations"]
     write("apply/cm.json", config_map("applied", **marks))

@@ -15,7 +15,7 @@ class ElectorTests(SynchronousTestCase):
 
     def test_periods(self) -> None:
         """A leader has to give up before the Lease expires, and to renew before it gives up; an identity is needed."""
-        good = {"identity": "a", "duration": 3, "deadline": 2.0, "renewal": 1.0}
+        good: dict[str, Any] = {"identity": "a", "duration": 3, "deadline": 2.0, "renewal": 1.0}
         self.make(**good)
         for bad in ({"deadline": 3.0}, {"renewal": 2.0}, {"identity": ""}):
             with self.assertRaises(ValueError):

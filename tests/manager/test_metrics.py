@@ -33,7 +33,7 @@ class ManagerMetricsTests(SynchronousTestCase):
                 raise result
             return result
 
-        asyncio.run(self.metrics.measured("license-status", work)())
+        asyncio.run(self.metrics.measured("license-status", work)())  # type: ignore[arg-type]
 
     def test_reconcile(self) -> None:
         """Results are told apart, each takes its time, and a requested delay is observed."""

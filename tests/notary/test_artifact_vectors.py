@@ -152,7 +152,7 @@ def receipt_outcome(vector: Vector) -> None:
     document = loads_object(vector.section("receipt"))
     inclusions = loads(vector.sections["inclusions"]) if "inclusions" in vector.sections else []
     batches = VerifiedBatchCache()
-    for receipt in (vector.section("receipt"), *(dumps({**document, "inclusion": each}) for each in inclusions)):
+    for receipt in (vector.section("receipt"), *(dumps({**document, "inclusion": each}) for each in inclusions)):  # type: ignore[attr-defined]
         verify_receipt(
             receipt,
             statement=statement,

@@ -113,7 +113,7 @@ class SignTests(SynchronousTestCase):
 
     def test_pq_leaf_signer(self) -> None:
         """A post-quantum leaf gives the signer of chain B."""
-        leaf = PqLeaf(_CHAIN, PQ_SIGNER._private_key, _CHAIN[0].not_valid_after_utc)
+        leaf = PqLeaf(_CHAIN, PQ_SIGNER._private_key, _CHAIN[0].not_valid_after_utc)  # type: ignore[arg-type]
         self.assertEqual(leaf.signer(), PQ_SIGNER)
 
 

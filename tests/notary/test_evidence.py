@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from datetime import timedelta
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -154,7 +155,7 @@ class OfflineTests(SynchronousTestCase):
     def test_no_anchor(self) -> None:
         """Without anchors nothing is verified, and the sentence says that none are taken from the file."""
         for anchors in (None, NO_ANCHORS):
-            error = assert_refused(self, "no_anchor", verify, saved(), anchors=anchors)
+            error: Any = assert_refused(self, "no_anchor", verify, saved(), anchors=anchors)
             self.assertEqual(("no_anchor", 1), (error.detail_reason, error.exit_status))
             self.assertIn("none are taken from the file", str(error))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mldsa, rsa
@@ -54,7 +55,7 @@ class SignerTests(SynchronousTestCase):
             signer = Signer.from_svid(self.authority.svid(algorithm=name))
             signature = signer.sign(b"data")
             for bent in (signature[:-1], signature + b"\0", b"\0" + signature, b""):
-                error = assert_refused(
+                error: Any = assert_refused(
                     self, "signature_invalid", verify_signature, alg, signer.chain[0].public_key(), b"data", bent
                 )
                 self.assertEqual(error.detail_reason, f"signature_invalid{{{alg}}}")

@@ -86,7 +86,7 @@ class ProofTests(SynchronousTestCase):
             ({"challenge": "é"}, "challenge"),
             ({"svid": evidence(AUTHORITY.svid())}, "x5c"),
         ):
-            error = assert_refused(self, "proof_mismatch", check, proof, **changes)
+            error: Any = assert_refused(self, "proof_mismatch", check, proof, **changes)
             self.assertEqual(error.detail_reason, f"proof_mismatch{{{member}}}")
 
     def test_clock(self) -> None:
@@ -157,7 +157,7 @@ class PqLeafTests(SynchronousTestCase):
     def test_other_binding(self) -> None:
         """A leaf that is bound to another SVID, or to none, is refused."""
         for fields in ({"binding": bytes(32)}, {"bound": False}):
-            chain, key = PQ_AUTHORITY.pq_leaf(SVID, **fields)  # type: ignore[arg-type]
+            chain, key = PQ_AUTHORITY.pq_leaf(SVID, **fields)
             assert_refused(self, "chain_binding_mismatch", PqLeaf.accept, chain, key, SVID)
 
     def test_malformed_binding(self) -> None:

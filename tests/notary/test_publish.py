@@ -83,7 +83,7 @@ def refusal(receipt: Envelope | bytes, **changes: object) -> str:
     return "ok"
 
 
-def changed(publish: RecordedPublish | None = None, **claims: object) -> Envelope:
+def changed(publish: RecordedPublish | None = None, /, **claims: object) -> Envelope:
     """A receipt with other claims, signed by the server."""
     receipt = FIXTURE.receipt(publish or FIXTURE.publish())
     return resigned(receipt, naming.TYPE_RECEIPT, FIXTURE.credentials.signers, **claims)
@@ -268,7 +268,7 @@ class VerificationTests(SynchronousTestCase):
             self.assertEqual(Level.SIGN_REQUEST, evidence.level)
             self.assertEqual("ok", refusal(Envelope(receipt.payload, receipt.signatures)))
             batched = FIXTURE.batched(exchange=of_qos(qos))
-            self.assertEqual(1, verified(batched.serialize()).batch.index)  # type: ignore[union-attr]
+            self.assertEqual(1, verified(batched.serialize()).batch.index)
 
     def test_unsigned(self) -> None:
         """A record of level logRequest is no receipt."""
@@ -300,7 +300,7 @@ class VerificationTests(SynchronousTestCase):
         ):  # fmt: skip
             mixed = resigned(http, naming.TYPE_RECEIPT, FIXTURE.credentials.signers, **{f"svc__{name}": value})
             self.assertEqual("malformed", refusal(mixed), name)
-        response = loads_object(http.payload)["svc"]["response"]  # type: ignore[index,call-overload]
+        response = loads_object(http.payload)["svc"]["response"]  # type: ignore[index]
         self.assertEqual("malformed", refusal(changed(svc__response=response)))
         self.assertEqual("ok", refusal(changed(svc__request__later=1, svc__response__later=1)))
 
@@ -359,8 +359,9 @@ class VerificationTests(SynchronousTestCase):
         """A salt belongs to a redacted user property, by its index."""
         receipt = FIXTURE.receipt(FIXTURE.publish())
         self.assertEqual(
-            {"request": {"6"}}, {side: {*salts} for side, salts in dict(receipt.extra["disclosures"]).items()}
-        )  # type: ignore[call-overload]
+            {"request": {"6"}},
+            {side: {*salts} for side, salts in dict(receipt.extra["disclosures"]).items()},  # type: ignore[call-overload]
+        )
         self.assertEqual("ok", refusal(receipt))
         bare = Envelope(receipt.payload, receipt.signatures)
         for disclosures in ({"request": {"5": "A" * 22}}, {"request": {"6": "AA"}}, {"response": {"0": "A" * 22}}):

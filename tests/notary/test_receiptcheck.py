@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,7 +133,8 @@ class TimeTests(SynchronousTestCase):
         receipt = changed()
         for field, delta in (("expires", -60), ("not_before", 62)):
             moved = NOW + timedelta(seconds=delta)
-            statement = dataclasses.replace(FIXTURE.evidence, **{field: moved})
+            change: dict[str, Any] = {field: moved}
+            statement = dataclasses.replace(FIXTURE.evidence, **change)
             self.assertEqual("time_skew", refusal(receipt, statement=statement), field)
 
     def test_last_second(self) -> None:
@@ -146,7 +148,7 @@ class TimeTests(SynchronousTestCase):
     @settings(deadline=None)
     def test_any_times(self, issued: int, not_before: int, expires: int) -> None:
         """Any time of a receipt and of its statement gives evidence or a typed error."""
-        window = {
+        window: dict[str, Any] = {
             name: datetime.fromtimestamp(min(value, LAST_SECOND), UTC)
             for name, value in (("not_before", not_before), ("expires", expires))
         }

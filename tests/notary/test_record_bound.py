@@ -130,7 +130,7 @@ class RecordBoundTests(SynchronousTestCase):
         half = max(0, fields // 2 - 2)
         shorter = tuple(each[:half] for each in asked), tuple(each[:half] for each in answered)
         for sides in ((asked, answered), shorter):
-            self.check(RecordBound(head, fields, redaction), draft(limits, redaction, target, *sides))
+            self.check(RecordBound(head, fields, redaction), draft(limits, redaction, target, *sides))  # type: ignore[arg-type]
 
     def test_worst(self) -> None:
         """At the limits, with digests for all values that can be redacted, it is nearly as large as computed."""

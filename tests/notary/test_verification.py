@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
 from itertools import combinations
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -216,7 +217,7 @@ class TrustTests(SynchronousTestCase):
         """Signatures of two artifacts of the same workload cannot be combined."""
         other = sign_envelope(PAYLOAD + b" ", TYP, [A, B])
         mixed = replace(SIGNED, signatures=(SIGNED.signatures[0], other.signatures[1]))
-        error = assert_refused(self, "signature_invalid", verify, mixed)
+        error: Any = assert_refused(self, "signature_invalid", verify, mixed)
         self.assertEqual(error.detail_reason, "signature_invalid{ML-DSA-65}")
 
     def test_stripped(self) -> None:

@@ -97,7 +97,7 @@ def _run_proxy(config: str, stopper: Stopper) -> None:
     from svc.proxy import tap
 
     options = tap.Options()
-    options.parent = {"nodaemon": True}
+    options.parent = {"nodaemon": True}  # type: ignore[assignment]
     options.parseOptions(["--config", config])
     application = Application("svc-proxy")
     daemon_tree(options, "proxy", partial(tap.proxy, released=stopper)).setServiceParent(application)
@@ -105,7 +105,7 @@ def _run_proxy(config: str, stopper: Stopper) -> None:
     app.startApplication(application, False)
     from twisted.internet import reactor
 
-    reactor.run()  # type: ignore[attr-defined]
+    reactor.run()
 
 
 def _fork(order: dict[str, Any]) -> int:

@@ -160,7 +160,7 @@ class HangingDisk:
             if error.errno not in (errno.ENOENT, errno.EINTR):
                 raise
 
-    def _note(self, notice: bytes) -> None:
+    def _note(self, notice: bytes | bytearray) -> None:
         (process,), (descriptor,) = struct.unpack_from("=I", notice, 8), struct.unpack_from("=Q", notice, 32)
         opened = Path(f"/proc/{process}/fd/{descriptor}")
         with contextlib.suppress(OSError):
@@ -171,7 +171,7 @@ class HangingDisk:
             self.names[path] = frozenset(os.listdir(path))
 
 
-def _awaited(listener: int, notice: bytes) -> bool:
+def _awaited(listener: int, notice: bytes | bytearray) -> bool:
     """Say whether the process still waits for an answer."""
     try:
         fcntl.ioctl(listener, _STILL_THERE, notice[:8])

@@ -151,7 +151,7 @@ class Impersonator:
         """
         creator = server_creator(self._identity, clock=lambda: datetime.now(UTC))
         endpoint = MutualTlsServerEndpoint(self._reactor, TcpAddress("127.0.0.1", 0), creator)
-        return await endpoint.listen(Factory.forProtocol(lambda: _Connection(self)))  # type: ignore[arg-type]
+        return await endpoint.listen(Factory.forProtocol(lambda: _Connection(self)))
 
     # -- What it can sign ---------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Impersonator:
         """
         facts = WorkloadFacts.explicit(host_name="imposter")
         claimed = Claimed(spiffe_id, self.generation.svid)
-        return issue_statement(claimed, facts, self.signers, datetime.now(UTC), os.urandom)
+        return issue_statement(claimed, facts, self.signers, datetime.now(UTC), os.urandom)  # type: ignore[arg-type]
 
     def signed_receipt(
         self,
@@ -264,4 +264,4 @@ class _Connection(Protocol):
 
     def _answer(self, fields: list[tuple[bytes, bytes]], body: bytes) -> None:
         lines = b"".join(b"%b: %b\r\n" % field for field in fields)
-        self.transport.write(b"HTTP/1.1 200 OK\r\n" + lines + b"\r\n" + body)  # type: ignore[union-attr]
+        self.transport.write(b"HTTP/1.1 200 OK\r\n" + lines + b"\r\n" + body)

@@ -21,6 +21,7 @@ from spiffe import WorkloadApiClient
 from svc.identity import X509Svid
 from svc.testing.ca import chain_pem, key_pem
 from tests.peers.authority import RunningAuthority
+from tests.peers.spire import RunningSpire
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Credentials:
     spiffe_id: str
 
     @classmethod
-    def fetch(cls, authority: RunningAuthority, folder: Path, path: str | None = None) -> Credentials:
+    def fetch(cls, authority: RunningAuthority | RunningSpire, folder: Path, path: str | None = None) -> Credentials:
         """
         Export an SVID from the Workload API with py-spiffe.
 

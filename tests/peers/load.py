@@ -47,7 +47,7 @@ class Channel(Protocol):
         """
         waiting: Deferred[tuple[int, dict[str, str], bytes]] = Deferred()
         self._waiting, self.begun = waiting, False
-        self.transport.write(data)  # type: ignore[union-attr]
+        self.transport.write(data)
         return waiting
 
     def dataReceived(self, data: bytes) -> None:

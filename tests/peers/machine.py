@@ -174,7 +174,7 @@ class Machine:
 
     def __enter__(self) -> Self:
         packages = [path for path in sys.path if path.endswith("site-packages")]
-        folders = [Path(each).resolve() for each in (sys.base_prefix, TOP, *packages)]
+        folders = [each.resolve() for each in (Path(sys.base_prefix), TOP, *map(Path, packages))]
         inner = [
             str(each)
             for each in folders

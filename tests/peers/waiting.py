@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 TOP = Path(__file__).resolve().parents[2]
 #: How long a test waits for what comes at once on an idle machine; a busy one suspends a process for seconds.
@@ -34,7 +34,9 @@ class NotInTime(AssertionError):
     """What a test waited for did not happen in time."""
 
 
-def eventually(ask: Callable[[], _T], seconds: float = PATIENCE, what: str = "the condition") -> _T:
+def eventually(
+    ask: Callable[..., _T | Literal[False] | None], seconds: float = PATIENCE, what: str = "the condition"
+) -> _T:
     """
     Ask until the answer is true.
 

@@ -213,7 +213,7 @@ class DecisionTests(SynchronousTestCase):
                 return TopicFilters.admits(self, facts, unknown=unknown)
 
         counted = [
-            Rule("r", targets=(RuleTarget(mqtt=MqttTarget(topics=Counted(rule.targets[0].mqtt.topics.wanted))),))  # type: ignore[union-attr]
+            Rule("r", targets=(RuleTarget(mqtt=MqttTarget(topics=Counted(rule.targets[0].mqtt.topics.wanted))),))
             for rule in rules
         ]
         narrowed = PolicySet([policy(Action.AUDIT, *counted)]).connection(facts())

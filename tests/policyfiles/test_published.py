@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from hypothesis import given
@@ -34,7 +35,7 @@ API, WEB = ({"matchLabels": {"app": name}} for name in ("api", "web"))
 class PublishedTests(SynchronousTestCase):
     """Writing and reading of one namespace."""
 
-    def read(self, *documents: dict[str, object], labels: dict[str, str] | None = None) -> PolicyFiles:
+    def read(self, *documents: Mapping[str, object], labels: dict[str, str] | None = None) -> PolicyFiles:
         """Publish and read."""
         found = PublishedPolicies.of("shop", documents)
         return read_published(found.data, found.version, ORIGIN, lambda: labels)

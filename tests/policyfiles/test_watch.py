@@ -58,7 +58,7 @@ class WatchTests(LogTestCase):
         """Write the file of the folder."""
         Path(self.folder, "a.yaml").write_text(text.replace("NAME", name))
 
-    def make(self, settings: ProxySettings) -> PolicyWatch:
+    def make(self, settings: ProxySettings) -> PolicyWatch:  # type: ignore[type-arg]
         """Make a watch and start it."""
         watch = PolicyWatch(
             settings,

@@ -105,7 +105,7 @@ class PqEndpointTests(SynchronousTestCase):
     def send(self, data: bytes) -> StringTransport:
         """Send octets over a new connection."""
         transport = StringTransport()
-        transport.abortConnection = transport.loseConnection  # type: ignore[method-assign]
+        transport.abortConnection = transport.loseConnection
         channel = self.site.buildProtocol(UNIXAddress("/a"))
         channel.makeConnection(transport)
         for position in range(0, len(data), 8192):
@@ -231,7 +231,7 @@ class PqEndpointTests(SynchronousTestCase):
         self.site = pq_site(self.service, unknown, self.clock)
         self.assertTrue(self.connect(1000).disconnecting)
         self.assertEqual((self.observer.refused, self.observer.callers), (["caller_unknown"], [None]))
-        self.assertEqual(self.site.limiter.held, 0)
+        self.assertEqual(self.site.limiter.held, 0)  # type: ignore[attr-defined]
 
     def test_foreign_svid(self) -> None:
         """An SVID of an unknown trust domain and an expired one are refused."""
@@ -300,7 +300,7 @@ class PqEndpointTests(SynchronousTestCase):
             transport.disconnecting = True
             channel.connectionLost(Failure(ConnectionDone()))
 
-        transport.abortConnection = abort  # type: ignore[method-assign]
+        transport.abortConnection = abort
         channel.makeConnection(transport)
         return transport
 
@@ -320,7 +320,7 @@ class PqEndpointTests(SynchronousTestCase):
         """A connection that ends releases its slot."""
         self.site = pq_site(self.service, self.identify, self.clock, connections=1)
         self.connect(1000).abortConnection()
-        self.assertEqual(self.site.limiter.held, 0)
+        self.assertEqual(self.site.limiter.held, 0)  # type: ignore[attr-defined]
         self.assertEqual([guest.closed for guest in self.guests], [1])
 
     def test_idle(self) -> None:

@@ -45,7 +45,7 @@ class Reactor(MemoryReactorClock):
         """Open a port."""
         if port in self.taken:
             raise CannotListenError(interface, port, OSError(98, "Address already in use"))
-        return super().listenTCP(port, *others, interface=interface, **keys)
+        return super().listenTCP(port, *others, interface=interface, **keys)  # type: ignore[misc]
 
 
 class Watched(Example):

@@ -41,7 +41,7 @@ class CollectorTests(SynchronousTestCase):
         """After a failure it is enabled again."""
         with self.assertRaises(KeyError), pause_gc():
             raise KeyError("a failure")
-        self.assertTrue(gc.isenabled())
+        self.assertTrue(gc.isenabled())  # type: ignore[unreachable]
 
     def test_disabled(self) -> None:
         """Where it was disabled, it stays disabled."""

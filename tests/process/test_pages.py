@@ -16,7 +16,7 @@ from twisted.internet.address import IPv4Address
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
-from twisted.logger import globalLogPublisher
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 
@@ -411,9 +411,7 @@ class AdminPageTests(PageCase):
 
     def test_drain_leaves_an_audit_record(self) -> None:
         """The request that starts a drain is logged once; refused ones the first, second, fourth ... time."""
-        logged: list[dict[str, Any]] = []
-        globalLogPublisher.addObserver(logged.append)
-        self.addCleanup(globalLogPublisher.removeObserver, logged.append)
+        logged = self.enterContext(capturedLogs())
         request = "POST /drain HTTP/1.1\nHost: a\nContent-Length: 0"
         for _number in range(5):
             self.request(self.factory, f"{request}\nOrigin: http://evil.example")

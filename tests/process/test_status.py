@@ -71,7 +71,7 @@ class StatusTests(SynchronousTestCase):
         later = NOW + timedelta(hours=1)
         listener = ListenerStatus(
             *("web", "http", "inbound", "127.0.0.1:8443", "127.0.0.1:80", "none", "signRequest"),
-            *(1, 2, 3, 4, later),  # type: ignore[arg-type]
+            *(1, 2, 3, 4, later),
         )
         status = minimal(
             trust_domain="prod.example",

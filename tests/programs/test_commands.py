@@ -76,7 +76,7 @@ class SigningTests(ToolCase):
         example = "\n".join(lines[lines.index("licensee: ACME GmbH") :]).partition("enforcement: soft")
         self.file("acme.yaml", f"{example[0]}{example[1]}\n")
         command = [tool, "sign", "--key", TEST_VENDOR_FILE, "acme.yaml"]
-        ran = subprocess.run(command, capture_output=True, cwd=self.folder)
+        ran = subprocess.run(command, capture_output=True, cwd=self.folder)  # type: ignore[arg-type]
         self.assertEqual(ran.returncode, 0, ran.stderr)
         found = verify_license(ran.stdout, pinned_keys()).license
         self.assertEqual((found.grace_days, len(found.trust_domains)), (30, 1))

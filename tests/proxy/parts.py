@@ -41,8 +41,8 @@ class LogTestCase(SynchronousTestCase):
     def setUp(self) -> None:
         """Record the log events of the test."""
         self.logged: list[LoggedEvent] = []
-        globalLogPublisher.addObserver(self._keep)
-        self.addCleanup(globalLogPublisher.removeObserver, self._keep)
+        globalLogPublisher.addObserver(self._keep)  # type: ignore[arg-type]
+        self.addCleanup(globalLogPublisher.removeObserver, self._keep)  # type: ignore[arg-type]
 
     def _keep(self, event: dict[str, Any]) -> None:
         if "svc_event" in event:

@@ -276,7 +276,7 @@ class Rig:
         self.metrics = ProxyMetrics(self.registry)
         facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
         self.credentials = CredentialSet.issue(own, None, facts, Profile.CLASSICAL, BASE, os.urandom)
-        self.rotation = OneCredentialSet(self.credentials, own)
+        self.rotation = cast(Any, OneCredentialSet(self.credentials, own))
         budget = RecordBudget(Allowance(rate, burst), octets, self.clock, longest)
         self.budget = budget
         self.places = RecordPlaces(8, self.clock, longest, budget)
@@ -376,7 +376,7 @@ class Rig:
         """Build the protocol of a client, as a listener does."""
         endpoint: ReservedPath | None = self.notary if self.context.inbound else None
         if self.peers is not None and self.peers.collector is not None:
-            endpoint = CollectedReceipts(self.store, self.collector, cast(Any, self.rotation))
+            endpoint = CollectedReceipts(self.store, self.collector, self.rotation)
         return ClientConnection(self.context, endpoint, os.urandom, connections)
 
     def client(self, svid: X509Svid = CALLER) -> tuple[ClientConnection, Wire]:

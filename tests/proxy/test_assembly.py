@@ -97,7 +97,7 @@ class AssemblyTestCase(LogTestCase):
         self.read = settings or self.settings()
         return Assembly(self.read, self.reactor, lambda: None, lambda: self.read)
 
-    def listener(self, name: str, settings: ProxySettings | None = None) -> Listener:
+    def listener(self, name: str, settings: ProxySettings | None = None) -> Any:
         """Assemble one listener."""
         settings = settings or self.settings()
         [own] = [each for each in settings.listeners if each.name == name]
@@ -121,7 +121,7 @@ class BuildTests(AssemblyTestCase):
     def page(self, proxy: ProxyService, name: bytes) -> Any:
         """Return one of the admin or metrics pages."""
         proxy.servers.startService()
-        factory = self.reactor.tcpServers[-1][1]
+        factory: Any = self.reactor.tcpServers[-1][1]
         request = DummyRequest([name])
         request.setHeader = lambda *_: None
         request.requestHeaders.setRawHeaders(b"host", [b"127.0.0.1:8"])
@@ -163,7 +163,7 @@ class BuildTests(AssemblyTestCase):
         """A proxy with outbound listeners alone has no database to describe, and no page of receipts."""
         proxy = self.assemble(self.settings(PAY, adminAddr='"127.0.0.1:8"')).build()
         self.assertNotIn("store", self.page(proxy, b"status"))
-        root = self.reactor.tcpServers[-1][1].wrappedFactory.resource
+        root = self.reactor.tcpServers[-1][1].wrappedFactory.resource  # type: ignore[attr-defined]
         self.assertEqual({b"", b"livez", b"readyz", b"drain", b"config", b"status"}, set(root.children))
 
     def test_redacted_values(self) -> None:
@@ -390,7 +390,7 @@ class ListenerTests(AssemblyTestCase):
         """All listeners share credentials and notary; each has its own pool."""
         settings = self.settings()
         assembly = self.assemble(settings)
-        web, pay = (assembly._listener(settings, each) for each in settings.listeners)
+        web, pay = (cast(Any, assembly._listener(settings, each)) for each in settings.listeners)
         self.assertIs(web.context.rotation, pay.context.rotation)
         self.assertIs(web.context.notarizer, pay.context.notarizer)
         self.assertIsNot(web.context.pool, pay.context.pool)

@@ -34,7 +34,7 @@ SOCKET = "unix:/// and the absolute path of a socket"
 MATCHER = "a SPIFFE ID, or spiffe://domain/path/* or spiffe://domain/*"
 
 
-def listener(base: dict[str, str] | None = None, **changes: str | None) -> str:
+def listener(base: dict[str, str] | None = None, /, **changes: str | None) -> str:
     """Return one listener as a flow mapping; None leaves a key out."""
     keys = {**(base or INBOUND), **changes}
     return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items() if value is not None) + "}"

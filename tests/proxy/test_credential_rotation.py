@@ -626,7 +626,7 @@ class StopTests(RotationTestCase):
         late: Deferred[PqLeaf] = Deferred(
             lambda deferred: deferred.errback(PqIssuerError("pq_issuer_timeout", address="unix:///pq.sock", seconds=1))
         )
-        self.issuer.obtain = lambda svid: late  # type: ignore[method-assign]
+        self.issuer.obtain = lambda svid: late
         rotation = self.make()
         rotation.startService()
         rotation.stopService()

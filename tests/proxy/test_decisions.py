@@ -418,14 +418,14 @@ class VerifiedCallerTests(SynchronousTestCase):
             (Level.SIGN_REQUEST, None, "B" * 22),
             (Level.SIGN_REQUEST, NONCE, NONCE),
         ):
-            reservation = Reservation(level, caller.text, nonce, "B" * 22, GENERATION, 0)
+            reservation = Reservation(level, caller.text, nonce, "B" * 22, GENERATION, 0)  # type: ignore[arg-type]
             self.assertEqual(
                 caller.response_lines(level, reservation, own=False),
                 line
                 + b"Svc-Notarization-Level: signRequest\r\n"
                 + f"Svc-Receipt-Location: /.well-known/svc-notary/v1/receipts/by-request/{key}\r\n".encode(),
             )
-        reservation = Reservation(Level.LOG_REQUEST, caller.text, NONCE, "B" * 22, GENERATION, 0)
+        reservation = Reservation(Level.LOG_REQUEST, caller.text, NONCE, "B" * 22, GENERATION, 0)  # type: ignore[arg-type]
         self.assertNotIn(b"Receipt", caller.response_lines(Level.LOG_REQUEST, reservation, own=False))
 
     def test_without_a_statement(self) -> None:

@@ -100,8 +100,8 @@ def record_failed(scene: Scene) -> None:
 
 def left_in_commit_that_fails(scene: Scene) -> None:
     commit: Deferred[Any] = Deferred()
-    scene.rig.store.put_receipt = lambda _receipt: commit  # type: ignore[method-assign]
-    scene.rig.store.put_draft = lambda _draft, _complete: commit  # type: ignore[method-assign]
+    scene.rig.store.put_receipt = lambda _receipt: commit  # type: ignore[assignment]
+    scene.rig.store.put_draft = lambda _draft, _complete: commit  # type: ignore[assignment]
     scene.ask()
     scene.rig.respond(HEAD + REST)
     lose(scene.client)

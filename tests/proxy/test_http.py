@@ -591,7 +591,7 @@ class ClientFailureTests(SynchronousTestCase):
 
     def test_stalled_body_is_answered_408(self) -> None:
         """A body that stops arriving gives 408."""
-        rig = Rig(timeouts=TimeoutSettings(stream="20s"))
+        rig = Rig(timeouts=TimeoutSettings(stream="20s"))  # type: ignore[arg-type]
         client, wire = rig.client()
         client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 9\r\n\r\nab")
         rig.sweep(20.0)
@@ -600,7 +600,7 @@ class ClientFailureTests(SynchronousTestCase):
 
     def test_slow_side_is_named(self) -> None:
         """When a body stalls, the reason names the side that does not read: the client or the application."""
-        rig = Rig(timeouts=TimeoutSettings(stream="20s"))
+        rig = Rig(timeouts=TimeoutSettings(stream="20s"))  # type: ignore[arg-type]
         client, wire = rig.client()
         client.dataReceived(GET)
         rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab")
@@ -618,7 +618,7 @@ class ClientFailureTests(SynchronousTestCase):
 
     def test_side_that_has_read_all_is_not_named(self) -> None:
         """A client that has read everything is not blamed when the application stops sending."""
-        rig = Rig(timeouts=TimeoutSettings(stream="20s"))
+        rig = Rig(timeouts=TimeoutSettings(stream="20s"))  # type: ignore[arg-type]
         client, wire = rig.client()
         client.dataReceived(GET)
         rig.respond(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nab")
@@ -629,7 +629,7 @@ class ClientFailureTests(SynchronousTestCase):
 
     def test_body_limit(self) -> None:
         """A body at the limit is accepted; one octet more gives 413, by declared length or by chunks."""
-        rig = Rig(limits=LimitSettings(body="4B"))
+        rig = Rig(limits=LimitSettings(body="4B"))  # type: ignore[arg-type]
         client, wire = rig.client()
         client.dataReceived(b"POST / HTTP/1.1\r\nHost: api\r\nContent-Length: 4\r\n\r\nabcd")
         rig.respond(OK)

@@ -34,7 +34,7 @@ def cases(suite: TestSuite) -> Iterator[TestCase]:
         if isinstance(each, TestSuite):
             yield from cases(each)
         elif not hasattr(getattr(each, getattr(each, "_testMethodName", ""), None), "hypothesis"):
-            yield each  # type: ignore[misc]
+            yield each
 
 
 class Scene:

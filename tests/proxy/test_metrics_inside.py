@@ -57,7 +57,7 @@ class InsideTests(SynchronousTestCase):
             raise ZeroDivisionError("a defect")
 
         for role in ("server", "client"):
-            self.refused_by(cast(Role, role), authorize)
+            self.refused_by(cast(Role, role), authorize)  # type: ignore[redundant-cast]
             self.assertEqual(1, self.value("tls_handshake_failures_total", role=role, reason="internal_error"))
         self.assertEqual(2, len(self.flushLoggedErrors(ZeroDivisionError)))
 
@@ -68,7 +68,7 @@ class InsideTests(SynchronousTestCase):
             raise NewRule()
 
         for role in ("server", "client"):
-            self.refused_by(cast(Role, role), authorize)
+            self.refused_by(cast(Role, role), authorize)  # type: ignore[redundant-cast]
             self.assertEqual(1, self.value("tls_handshake_failures_total", role=role, reason="other"))
             denied = {"result": "denied", "reason": "policy_deny", "protocol": "http", "role": role}
             self.assertEqual(1, self.value("auth_decisions_total", **denied))
@@ -102,7 +102,7 @@ class InsideTests(SynchronousTestCase):
         rig = self.rig
         listener = Listener(rig.context, cast(Any, rig.endpoint), rig.build)
         client, wire = rig.client()
-        client._end_if_expired = lambda _wall: 1 / 0  # type: ignore[assignment, method-assign, return-value]
+        client._end_if_expired = lambda _wall: 1 / 0  # type: ignore[assignment, return-value]
         listener._connections.add(client)
         listener.sweep(1.0, rig.wall())
         self.assertTrue(wire.aborted)

@@ -313,7 +313,7 @@ class RecordErrorTests(NotarizationTestCase):
 
     def test_store_that_fails_to_reserve_a_nonce(self) -> None:
         """A store that fails when the nonce is reserved counts as an error."""
-        self.rig.store.reserve = lambda client, nonce: fail(StoreClosed())  # type: ignore[method-assign]
+        self.rig.store.reserve = lambda client, nonce: fail(StoreClosed())
         self.client.dataReceived(get("signRequest", NONCE))
         self.assertTrue(self.wire.take().startswith(b"HTTP/1.1 503 "))
         self.assertEqual(self.errors(), 1)
@@ -323,12 +323,12 @@ class RecordErrorTests(NotarizationTestCase):
         for answer in (True, StoreClosed()):
             rig = Rig()
             lookup: Deferred[bool] = Deferred()
-            rig.store.reserve = lambda client, nonce, lookup=lookup: lookup  # type: ignore[misc, method-assign]
+            rig.store.reserve = lambda client, nonce, lookup=lookup: lookup  # type: ignore[misc]
             client, _wire = rig.client()
             client.dataReceived(get("signRequest", NONCE))
             rig.sweep(61)
             self.assertEqual(self.errors(rig), 1)
-            (lookup.callback if answer is True else lookup.errback)(answer)  # type: ignore[operator]
+            (lookup.callback if answer is True else lookup.errback)(answer)  # type: ignore[arg-type]
             self.assertEqual(self.errors(rig), 1)
 
     def test_credentials_that_have_ended(self) -> None:
@@ -380,7 +380,7 @@ class UnadmittedTests(NotarizationTestCase):
         self.rig = Rig(limits=LimitSettings.model_validate({"body": "16B"}))
         self.client, self.wire = self.rig.client()
         self.lookup: Deferred[bool] = Deferred()
-        self.rig.store.nonce_known = lambda client, nonce: self.lookup  # type: ignore[method-assign]
+        self.rig.store.nonce_known = lambda client, nonce: self.lookup
 
     def assert_answered_whole_and_alone(self, status: bytes, *, known: bool = False) -> None:
         """The response is complete without a record, and an admission that arrives later has no effect."""
@@ -418,7 +418,7 @@ class UnadmittedTests(NotarizationTestCase):
     def test_reading_goes_on_after_an_immediate_admission(self) -> None:
         """An exchange that is admitted at once does not pause the client's transport."""
         pauses: list[None] = []
-        self.wire.pauseProducing = lambda: pauses.append(None)  # type: ignore[method-assign]
+        self.wire.pauseProducing = lambda: pauses.append(None)
         self.lookup.callback(False)
         self.client.dataReceived(get("signRequest", NONCE))
         self.assertEqual(len(self.rig.endpoint.connections), 1)
@@ -689,7 +689,7 @@ class RecordTests(NotarizationTestCase):
     def test_request_that_ended_before_admission(self) -> None:
         """A body that was complete before the nonce was admitted is recorded completely."""
         looked_up: Deferred[bool] = Deferred()
-        self.rig.store.nonce_known = lambda client, nonce: looked_up  # type: ignore[method-assign]
+        self.rig.store.nonce_known = lambda client, nonce: looked_up
         self.client.dataReceived(get("signRequest", NONCE, method=b"POST", rest=b"Content-Length: 4\r\n\r\ndata"))
         self.assertEqual(self.rig.endpoint.connections, [])
         looked_up.callback(False)
@@ -793,7 +793,7 @@ class EndpointTests(NotarizationTestCase):
     def test_store_that_does_not_answer_in_time(self) -> None:
         """A look-up that takes too long gives 504 like a slow application, and the connection is kept."""
         late: Deferred[StoredReceipt | None] = Deferred()
-        self.rig.store.get_receipt = lambda receipt_id: late  # type: ignore[method-assign]
+        self.rig.store.get_receipt = lambda receipt_id: late
         self.client.dataReceived(
             b"GET /.well-known/svc-notary/v1/receipts/%b HTTP/1.1\r\nHost: a\r\n\r\n" % (b"A" * 43)
         )
@@ -853,7 +853,7 @@ class EndpointTests(NotarizationTestCase):
         self.rig.respond(OK)
         found = self.rig.store.get_by_request(str(CALLER.spiffe_id), NONCE.decode())
         answers = [succeed(None), found]
-        self.rig.store.get_by_request = lambda client, key: answers.pop(0)  # type: ignore[method-assign]
+        self.rig.store.get_by_request = lambda client, key: answers.pop(0)  # type: ignore[assignment, return-value]
         client, wire = self.rig.client()
         client.dataReceived(
             b"GET /.well-known/svc-notary/v1/receipts/by-request/%b HTTP/1.1\r\nHost: api\r\n\r\n" % NONCE

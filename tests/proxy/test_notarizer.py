@@ -509,7 +509,7 @@ class SharedNotaryTests(NotarizerTestCase):
         reservations = [self.reservation(nonce=nonce) for nonce in NONCES[:2]]
         self.successResultOf(self.store.close())
         self.notarizer.abandon(reservations[0])
-        self.store.give_back = raise_runtime_error  # type: ignore[method-assign]
+        self.store.give_back = raise_runtime_error  # type: ignore[assignment]
         self.notarizer.abandon(reservations[1])
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
 
@@ -736,7 +736,7 @@ class ReservationTests(NotarizerTestCase):
                 lambda _none: outcomes.append("written"),
                 lambda failure: (failure.trap(ProxyError), outcomes.append("failed")),
             )
-            commits.append(done)
+            commits.append(done)  # type: ignore[arg-type]
 
         for step, number in steps:
             if step == "admit":

@@ -8,7 +8,7 @@ from typing import Any
 from cryptography.hazmat.primitives.serialization import Encoding
 from prometheus_client import CollectorRegistry
 from twisted.internet.task import Clock
-from twisted.logger import globalLogPublisher
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.exchange import ExchangeOutcome
@@ -73,9 +73,7 @@ class HandshakeTests(SynchronousTestCase):
     """Reports of a failed handshake."""
 
     def setUp(self) -> None:
-        self.events: list[dict[str, Any]] = []
-        globalLogPublisher.addObserver(self.events.append)
-        self.addCleanup(globalLogPublisher.removeObserver, self.events.append)
+        self.events = self.enterContext(capturedLogs())
         self.registry = CollectorRegistry()
         metrics, self.clock = ProxyMetrics(self.registry), Clock()
         self.reports = Reports(metrics, self.clock)

@@ -217,7 +217,7 @@ class InboundTests(RotationCase):
         """In every mode a client that is refused is closed, and so are all when the identity ends."""
         for mode in ("keep", "drain", "reauth"):
             for ended in (False, True):
-                self.make(mode)  # type: ignore[arg-type]
+                self.make(mode)
                 client, wire = self.client()
                 client.dataReceived(GET)
                 self.rig.rotation.svid = NEXT
@@ -245,7 +245,7 @@ class OutboundTests(RotationCase):
     def test_requests(self) -> None:
         """A request that runs ends in order in the modes keep and drain, and the next one uses the new SVID."""
         for mode in ("keep", "drain"):
-            self.make(mode)  # type: ignore[arg-type]
+            self.make(mode)
             self.rotate()
             self.rig.sweep(BOUND + 1)
             self.rig.respond(OK + b"x")

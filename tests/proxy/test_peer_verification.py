@@ -71,7 +71,7 @@ def problem(answer: bytes) -> dict[str, object]:
     """The problem document of an answer, with its status."""
     head, _, body = answer.partition(b"\r\n\r\n")
     document: dict[str, object] = loads_object(body)
-    assert b" %d " % document["status"] in head.split(b"\r\n")[0]
+    assert b" %d " % document["status"] in head.split(b"\r\n")[0]  # type: ignore[operator, str-format]
     return document
 
 
@@ -128,7 +128,7 @@ class Pair:
     def _forward(self, number: int, wire: Wire) -> bool:
         if number == len(self._clients):
             peer = Wire(Handle(evidence_of(CALLER, own=OWN)))
-            client = self.peer.build(self.peer.open)
+            client = self.peer.build(self.peer.open)  # type: ignore[arg-type]
             client.makeConnection(peer)
             self._clients.append((client, peer))
             self.requests.append(b"")
@@ -355,7 +355,7 @@ class StatementTests(PairTestCase):
     def test_defect(self) -> None:
         """An unexpected error of the verification refuses the peer, is logged and leaves no connection open."""
         pair = Pair()
-        pair.local.anchors = None
+        pair.local.anchors = None  # type: ignore[assignment]
         self.refused(pair, GET + END, "upstream_unreachable", "")
         self.assertEqual((pair.forwarded, pair.local.pool.open_count), ([], 0))
         self.assertEqual(self.counted(pair), (0.0, 1.0, 0.0))
@@ -452,7 +452,7 @@ class ConditionTests(PairTestCase):
         """Have the peer present another statement."""
         pair.peer.rotation.credentials = replace(pair.peer.credentials, statement=statement)
 
-    def refused(self, pair: Pair) -> object:
+    def refused(self, pair: Pair) -> object:  # type: ignore[override]
         """The code for a request that must not reach the application, with the precise reason."""
         document = problem(pair.send(GET + END))
         self.assertEqual((document["status"], pair.forwarded), (502, []))
@@ -631,7 +631,7 @@ class ReceiptTests(PairTestCase):
         pair.peer.respond(b"he")
         self.assertEqual(pair.run(), b"he")
         held = []
-        pair.backwards = lambda data: held.append(pair.wire.value()) or data  # type: ignore[func-returns-value]
+        pair.backwards = lambda data: held.append(pair.wire.value()) or data
         pair.peer.respond(b"llo")
         self.assertEqual(pair.run(), b"llo")
         self.assertEqual(b"".join(held).count(b"o"), 0)
@@ -722,7 +722,7 @@ class ReceiptTests(PairTestCase):
         """The receipt of another request is refused, whatever it says."""
         first = Pair(RECORD)
         kept: list[bytes] = []
-        first.backwards = lambda data: kept.append(data) or data  # type: ignore[func-returns-value]
+        first.backwards = lambda data: kept.append(data) or data
         first.send(GET + END)
         [_statement, receipt] = [each for each in kept if b'"payload"' in each]
         pair = self.receipt_answer(lambda _data: receipt)
@@ -757,7 +757,7 @@ class ReceiptTests(PairTestCase):
             wire.write(data.replace(b"limit=10", b"limit=11"))
             return original(number, wire)
 
-        pair._forward = changed  # type: ignore[method-assign]
+        pair._forward = changed
         self.aborted(pair, GET + END, "request_mismatch{query}")
 
     def test_lost_between(self) -> None:
@@ -896,7 +896,7 @@ class ReceiptTests(PairTestCase):
     def test_client_gone(self) -> None:
         """A client that leaves before the receipt is there is reported with its receipt all the same."""
         held: list[bytes] = []
-        pair = self.receipt_answer(lambda data: held.append(data) or b"")  # type: ignore[func-returns-value]
+        pair = self.receipt_answer(lambda data: held.append(data) or b"")
         pair.send(GET + END)
         lose(pair.client)
         self.assertEqual(pair.local.reporter.summaries, [])
@@ -1086,7 +1086,7 @@ class CollectedTests(PairTestCase):
     def test_shared_database(self) -> None:
         """A receipt that the peer has stored in the same database is not refused as a second one."""
         pair = Pair(RECORD, collect=True)
-        pair.local.collector._store = pair.peer.store  # type: ignore[assignment]
+        pair.local.collector._store = pair.peer.store
         self.assertTrue(pair.send(GET + END).endswith(b"hello"))
 
     def test_unsigned_members(self) -> None:
@@ -1106,7 +1106,7 @@ class CollectedTests(PairTestCase):
             in_batch = BatchedReceipt(artifact.payload, Inclusion(0, 1, bytes(32), ()), batch, artifact.extra)
             return original(place, receipt, in_batch, statement)
 
-        pair.local.collector.put = in_batch  # type: ignore[method-assign]
+        pair.local.collector.put = in_batch
         pair.backwards = added
         self.assertTrue(pair.send(GET + END).endswith(b"hello"))
         [stored] = pair.stored()
@@ -1122,7 +1122,7 @@ class CollectedTests(PairTestCase):
         left = [2**40]
         for _request in range(3):
             pair.send(GET + END)
-            left.append(pair.local.budget._clients[str(CALLER.spiffe_id)].octets)
+            left.append(pair.local.budget._clients[str(CALLER.spiffe_id)].octets)  # type: ignore[arg-type]
         first, second, third = (int(before - after) for before, after in pairwise(left))
         self.assertEqual(second, third)
         self.assertEqual(len(pair.peer.credentials.statement.envelope.serialize()), first - second)
@@ -1137,7 +1137,7 @@ class CollectedTests(PairTestCase):
             put.append(statement.id)
             return original(statement)
 
-        pair.local.store.put_statement = counted  # type: ignore[method-assign]
+        pair.local.store.put_statement = counted
         for _turn in range(3):
             pair.send(GET + END)
         self.assertEqual(put, [pair.peer.credentials.statement.id])

@@ -88,7 +88,7 @@ class InboundTests(SynchronousTestCase):
     def test_defect(self) -> None:
         """A connection that cannot be decided is dropped; the others are decided."""
         other, other_wire = self.rig.client()
-        self.client.reauthorize = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+        self.client.reauthorize = lambda: 1 / 0  # type: ignore[assignment, return-value]
         self.rig.change(OTHER_ROOT)
         self.assertEqual((True, True), (self.wire.aborted, other_wire.disconnecting))
         self.assertEqual(1, len(self.flushLoggedErrors(ZeroDivisionError)))
@@ -98,7 +98,7 @@ class InboundTests(SynchronousTestCase):
 
     def test_defect_before_a_request(self) -> None:
         """A client that cannot be decided at its next request has none of its requests forwarded."""
-        self.client.reauthorize = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+        self.client.reauthorize = lambda: 1 / 0  # type: ignore[assignment, return-value]
         self.rig.rotation.bundles = OTHER_ROOT
         self.rig.reauthorization.begin()
         self.client.dataReceived(GET + GET)

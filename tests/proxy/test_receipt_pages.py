@@ -31,7 +31,7 @@ class ReceiptPagesTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.rig = Rig()
-        self.rig.rotation.bundles = AUTHORITY.bundles()  # type: ignore[attr-defined]
+        self.rig.rotation.bundles = AUTHORITY.bundles()
         self.client, self.wire = self.rig.client()
         self.pages = self.made()
 
@@ -62,7 +62,7 @@ class ReceiptPagesTests(SynchronousTestCase):
         """Request a page below ``/receipts``; returns its status, 200 where none is set, and its text."""
         request = DummyRequest([b"receipts"])
         request.postpath = [each.encode() for each in path.split("/")]
-        request.setResponseCode = lambda code: setattr(request, "responseCode", code)
+        request.setResponseCode = lambda code: setattr(request, "responseCode", code)  # type: ignore[assignment, misc]
         ReceiptResource(pages or self.pages).render(request)
         return request.responseCode or 200, b"".join(request.written).decode()
 
@@ -83,7 +83,7 @@ class ReceiptPagesTests(SynchronousTestCase):
             ("2026-11-21 12:00:00", Code(str(CALLER.spiffe_id)), "GET", Code("/a"), "200", "complete"),
             tuple(signed[:-1]),
         )
-        self.assertEqual(["Show", "Verify"], [row[-1].text for row in (logged, signed)])  # type: ignore[union-attr]
+        self.assertEqual(["Show", "Verify"], [row[-1].text for row in (logged, signed)])
 
     def test_long_path(self) -> None:
         """Of a long path the beginning is shown, which leaves room for the other columns; its report has all of it."""
@@ -132,7 +132,7 @@ class ReceiptPagesTests(SynchronousTestCase):
     def test_roots_have_changed(self) -> None:
         """A receipt that the roots in force do not verify is shown with what fails."""
         self.record()
-        self.rig.rotation.bundles = BundleSet()  # type: ignore[attr-defined]
+        self.rig.rotation.bundles = BundleSet()
         status, page = self.report(self.link())
         self.assertEqual((200, True), (status, "Not verified" in page))
         self.assertIn("no_anchor", page)

@@ -121,7 +121,7 @@ class QueryTests(SearchTestCase):
         def search(*found: StoredReceipt) -> None:
             page = FoundReceipts(found)
             page.next = foreign
-            self.rig.store.find = lambda query: succeed(page)  # type: ignore[method-assign]
+            self.rig.store.find = lambda query: succeed(page)
 
         def following(query: str = "") -> object:
             return self.answer(query.encode())[1]["next"]
@@ -149,7 +149,7 @@ class QueryTests(SearchTestCase):
 
     def test_busy(self) -> None:
         """Where too many searches wait, the answer is 503 with Retry-After."""
-        self.rig.store.find = lambda query: fail(SearchesBusy(limit=64))  # type: ignore[method-assign]
+        self.rig.store.find = lambda query: fail(SearchesBusy(limit=64))
         status, document = self.answer()
         self.assertEqual((503, "notary_unavailable"), (status, document["code"]))
 
@@ -161,7 +161,7 @@ class QueryTests(SearchTestCase):
             searches.append(Deferred())
             return searches[-1]
 
-        self.rig.store.find = find  # type: ignore[method-assign]
+        self.rig.store.find = find
 
         def ask(svid: X509Svid = CALLER, *, leave: bool = False) -> Wire:
             client, wire = self.rig.client(svid)

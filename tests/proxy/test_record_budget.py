@@ -245,7 +245,10 @@ class WaitingTests(SynchronousTestCase):
                 take(None, number, most, used)
             else:
                 waits.addCallbacks(
-                    take, lambda _failure, number: refused.append(number), (number, most, used), None, (number,)
+                    take,
+                    lambda _failure, number: refused.append(number),
+                    callbackArgs=(number, most, used),
+                    errbackArgs=(number,),
                 )
         clock.advance(3.0)
         self.assertEqual(order, sorted(order))

@@ -401,7 +401,7 @@ class StartTests(ServiceTestCase):
             init()
             self.store.writable = False
 
-        self.store.init = read_only  # type: ignore[method-assign]
+        self.store.init = read_only
         self.start()
         self.assertIn("open web", self.journal)
         # The reason is reported by the observer of a real store.
@@ -766,7 +766,7 @@ class SweepTests(ServiceTestCase):
         """A connection whose check raises is logged; all others are still checked."""
         self.start()
         client, _wire = self.made.connect("web")
-        client.sweep = lambda now, wall: 1 / 0  # type: ignore[method-assign,assignment]
+        client.sweep = lambda now, wall: 1 / 0  # type: ignore[assignment]
         self.clock.advance(0.5)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         client.connectionLost(Failure(ConnectionDone()))
@@ -825,7 +825,7 @@ class SweepTests(ServiceTestCase):
     def test_missing_part_is_shown(self) -> None:
         """Before the first credentials the page shows which part is missing."""
         asked: list[Deferred[PqLeaf]] = []
-        self.issuer = lambda svid: asked.append(Deferred()) or asked[-1]  # type: ignore[func-returns-value]
+        self.issuer = lambda svid: asked.append(Deferred()) or asked[-1]
         self.proxy.startService()
         self.assertEqual(self.health.condition("credentials").message, "no SVID has arrived yet")
         self.source.rotate(OWN, AUTHORITY.bundles())

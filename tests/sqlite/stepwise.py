@@ -11,7 +11,7 @@ from zope.interface import implementer
 
 from svc.errors import SvcError
 from svc.sqlite.database import BUSY_SECONDS
-from svc.sqlite.threads import ThreadReactor
+from svc.sqlite.threads import JobThread, ThreadReactor
 from tests.store.doubles import RecordingObserver
 
 
@@ -23,7 +23,7 @@ class HandReactor(Clock):
         super().__init__()
         self.from_thread: list[Callable[[], None]] = []
 
-    def callFromThread(self, call: Callable[..., Any], *arguments: object, **named: object) -> None:
+    def callFromThread(self, call: Callable[..., Any], *arguments: object, **named: object) -> None:  # type: ignore[override]
         """Queue the call."""
         self.from_thread.append(lambda: call(*arguments, **named))
 
@@ -34,7 +34,7 @@ class HandReactor(Clock):
             call()
 
 
-class HandThread:
+class HandThread(JobThread[Any]):
     """A job thread that works when the test says so."""
 
     def __init__(self, _name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> None:
@@ -66,7 +66,7 @@ class Notes(RecordingObserver):
 
     def __init__(self) -> None:
         super().__init__()
-        self.troubles: list[str | None] = []
+        self.troubles: list[str | None] = []  # type: ignore[assignment]
         self.left: list[tuple[int, int]] = []
 
     def db_error(self, op: str, detail: str = "") -> None:  # type: ignore[override]
@@ -97,7 +97,7 @@ class Quick(sqlite3.Connection):
     times = 0
     after = False
 
-    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:  # type: ignore[override]
+    def execute(self, sql: str, *arguments: Any) -> sqlite3.Cursor:
         """Disable synchronization."""
         if sql.startswith("PRAGMA synchronous"):
             sql = "PRAGMA synchronous = OFF"

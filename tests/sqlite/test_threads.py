@@ -11,9 +11,10 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.sqlite.threads import GROUP_LIMIT, BoundedClose, JobThread, WatchingThread
+from tests.mixins import TestsMixin
 
 
-class GroupMixin:
+class GroupMixin(TestsMixin):
     """A group is what is queued, up to the limit; a subclass starts the thread."""
 
     def start(self, work: Callable[[Sequence[int]], None], finish: Callable[[], None]) -> JobThread[int]:

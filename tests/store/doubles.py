@@ -17,7 +17,7 @@ from zope.interface import implementer
 
 from svc.sqlite.database import create_or_migrate, plain_connect
 from svc.sqlite.kind import DatabaseKind
-from svc.sqlite.threads import ThreadReactor
+from svc.sqlite.threads import JobThread, ThreadReactor
 from svc.store.compact import CompactEnvelope
 from svc.store.records import StoredReceipt
 from svc.store.rows import RECEIPT_COLUMNS, receipt_values
@@ -32,28 +32,28 @@ NOW = 1_795_220_731
 class InlineReactor(Clock):
     """A clock that makes calls from threads at once."""
 
-    def callFromThread(self, call: Callable[..., Any], *args: object, **kwargs: object) -> None:
+    def callFromThread(self, call: Callable[..., Any], *args: object, **kwargs: object) -> None:  # type: ignore[override]
         """Make the call."""
         call(*args, **kwargs)
 
 
-class InlineThread:
+class InlineThread(JobThread[Any]):
     """A job thread that runs each job at once on the caller's thread; jobs submitted by a job run afterwards."""
 
     def __init__(self, name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> None:
         self._work = work
         self._finish = finish
-        self._queue: list[Any] = []
+        self._jobs: list[Any] = []
         self._working = False
 
     def submit(self, job: Any) -> None:
         """Run the job."""
-        self._queue.append(job)
+        self._jobs.append(job)
         if self._working:
             return
         self._working = True
-        while self._queue:
-            self._work([self._queue.pop(0)])
+        while self._jobs:
+            self._work([self._jobs.pop(0)])
         self._working = False
 
     def stop(self) -> None:
@@ -61,7 +61,7 @@ class InlineThread:
         self._finish()
 
 
-class HeldThread:
+class HeldThread(JobThread[Any]):
     """A job thread that runs its jobs when the test says so."""
 
     def __init__(self, name: str, work: Callable[[Sequence[Any]], None], finish: Callable[[], None]) -> None:

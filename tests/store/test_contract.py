@@ -20,12 +20,13 @@ from svc.store.interface import INotaryStore
 from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition
 from svc.store.sqlite import SqliteStore
 from svc.testing.store import MemoryStore
+from tests.mixins import TestsMixin
 from tests.store.doubles import CLIENT, NOW, SERVER, InlineReactor, InlineThread, batch, receipt, statement
 
 OTHER_CLIENT = "spiffe://example.org/other"
 
 
-class ContractMixin:
+class ContractMixin(TestsMixin):
     """The tests of the contract; a subclass creates the store."""
 
     store: Any
@@ -142,7 +143,7 @@ class ContractMixin:
 
     def find(self, **members: Any) -> FoundReceipts:
         """The result of a search."""
-        found: FoundReceipts = self.successResultOf(self.store.find(ReceiptQuery(**members)))  # type: ignore[attr-defined]
+        found: FoundReceipts = self.successResultOf(self.store.find(ReceiptQuery(**members)))
         return found
 
     def names(self, **members: Any) -> list[str]:
@@ -152,7 +153,7 @@ class ContractMixin:
     def put(self, *records: Any) -> None:
         """Store records."""
         for each in records:
-            self.successResultOf(self.store.put_receipt(each))  # type: ignore[attr-defined]
+            self.successResultOf(self.store.put_receipt(each))
 
     def test_search_finds_the_newest_first(self) -> None:
         """A search returns whole records, the newest first, up to its limit, and where the next one begins."""
@@ -387,7 +388,7 @@ STEPS = st.lists(
 )
 
 
-class AgreementMixin:
+class AgreementMixin(TestsMixin):
     """A store and the double return the same results; a subclass creates the store."""
 
     def make_store(self) -> Any:

@@ -47,7 +47,7 @@ class RetentionTests(SynchronousTestCase):
         refusal = StoreUnavailable(path="notary.db", detail="broken")
         answers: list[Deferred[int]] = [fail(refusal)]
         prune = self.store.prune
-        self.store.prune = lambda before: answers.pop() if answers else prune(before)  # type: ignore[method-assign]
+        self.store.prune = lambda before: answers.pop() if answers else prune(before)
         self.service.startService()
         self.addCleanup(self.service.stopService)
         self.clock.advance(30)
@@ -58,7 +58,7 @@ class RetentionTests(SynchronousTestCase):
     def test_stops(self) -> None:
         """A stopped service leaves no timer, and waits for a run in progress."""
         running: Deferred[int] = Deferred()
-        self.store.prune = lambda before: running  # type: ignore[method-assign]
+        self.store.prune = lambda before: running
         self.service.startService()
         self.clock.advance(30)
         stopped = self.service.stopService()

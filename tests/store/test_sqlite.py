@@ -139,7 +139,7 @@ class OpeningTests(StoreCase):
         self.assertEqual(old, self.successResultOf(store.get_receipt("r1")))
         for each in signed:
             self.successResultOf(store.put_receipt(each))
-        self.assertEqual([*signed, old], sorted(self.successResultOf(store.find(ReceiptQuery())), key=_batched_first))
+        self.assertEqual([*signed, old], sorted(self.successResultOf(store.find(ReceiptQuery())), key=_batched_first))  # type: ignore[arg-type]
 
     def test_octets_of_a_database_that_counted_none(self) -> None:
         """An upgrade counts what the records of each client take, as if they were written now."""
@@ -478,7 +478,7 @@ class GroupTests(StoreCase):
         order: list[int] = []
         for number in range(5):
             done = store.put_receipt(receipt(f"r{number}"))
-            done.addCallback(lambda _none, number=number: order.append(number))
+            done.addCallback(lambda _none, number=number: order.append(number))  # type: ignore[call-overload]
         self.assertEqual([], order)
         self.made[0].run()
         self.assertEqual([0, 1, 2, 3, 4], order)
@@ -518,7 +518,7 @@ class GroupTests(StoreCase):
         self.assertEqual(("notary_rate", 429, 2), (error.reason, error.http_status, error.limit))
         reserved, given_back = store.reserve("c", "n"), store.give_back("c", "n")
         self.made[1].run()
-        self.assertEqual([None, False], [self.successResultOf(each) for each in waiting])
+        self.assertEqual([None, False], [self.successResultOf(each) for each in waiting])  # type: ignore[arg-type]
         self.assertEqual((True, None), (self.successResultOf(reserved), self.successResultOf(given_back)))
         again = store.get_receipt("r1")
         self.made[1].run()
@@ -573,7 +573,7 @@ class GroupTests(StoreCase):
         waiting.append(store.put_receipt(receipt("r3")))
         self.successResultOf(store.close())
         turns.pop()()
-        self.assertEqual([], [each for each in waiting if not each.called])
+        self.assertEqual([], [each for each in waiting if not each.called])  # type: ignore[attr-defined]
         self.assertIsNotNone(self.successResultOf(self.opened().get_receipt("r3")))
 
     def test_gathered_over_turns(self) -> None:

@@ -226,12 +226,12 @@ class CancelTests(ThreadedCase):
         commit, seen = store.writer.commit, []
 
         def slow(rows: Sequence[Row]) -> CommitResult:
-            store.writer.commit = commit  # type: ignore[method-assign]
+            store.writer.commit = commit
             self.late(store, put)
             return commit(rows)
 
-        store.writer.commit = slow  # type: ignore[method-assign]
-        self.observer.writable_changed = lambda *_state: seen.append(list(store.writer.stored))  # type: ignore[method-assign]
+        store.writer.commit = slow
+        self.observer.writable_changed = lambda *_state: seen.append(list(store.writer.stored))
         put = store.put_receipt(receipt("r1", nonce="n1"))
         self.threads[0].run()
         self.assertEqual(["r1"], store.writer.discarded)
@@ -290,7 +290,7 @@ class CancelTests(ThreadedCase):
         """The failure of a close that hangs can be cancelled; nothing is left to do."""
         store = self.opened(HangingThread)
         put = store.put_receipt(receipt("r1"))
-        put.addErrback(lambda failure: store.cancel(failure.value))
+        put.addErrback(lambda failure: store.cancel(failure.value))  # type: ignore[call-overload]
         closing = store.close()
         self.reactor.advance(COMMIT_SECONDS)
         self.failureResultOf(closing, StoreStuck)
@@ -321,7 +321,7 @@ class UndecidedTests(ThreadedCase):
         store = self.opened()
         store.writer.away = True
         put = store.put_receipt(receipt("r1"))
-        store.writer.recover = lambda: None  # type: ignore[method-assign]
+        store.writer.recover = lambda: None
         self.reactor.advance(1)
         self.assertNoResult(put)
         store.writer.away = False
@@ -422,7 +422,7 @@ class HangingCloseTests(ThreadedCase):
         last = store.put_receipt(receipt("r2"))
         failures: list[str] = []
         for name, put in (("early", early), ("last", last)):
-            put.addErrback(lambda failure, name=name: failures.append(f"{name} {failure.check(StoreLate).__name__}"))
+            put.addErrback(lambda failure, name=name: failures.append(f"{name} {failure.check(StoreLate).__name__}"))  # type: ignore[call-overload]
         store.close().addErrback(lambda failure: failures.append(failure.check(StoreStuck).__name__))
         self.reactor.pump([1] * int(COMMIT_SECONDS))
         self.assertEqual(["early StoreLate", "last StoreLate", "StoreStuck"], failures)
@@ -481,9 +481,9 @@ class RealThreadTests(TestCase):
             self.assertLess(len(observer.commits), 50)
 
         def ask(_stored: object) -> Deferred[list[object]]:
-            return gatherResults([store.get_receipt(f"r{number}") for number in range(0, 200, 10)])
+            return gatherResults([store.get_receipt(f"r{number}") for number in range(0, 200, 10)])  # type: ignore[misc]
 
-        return gatherResults(puts).addCallback(ask).addCallback(check)
+        return gatherResults(puts).addCallback(ask).addCallback(check)  # type: ignore[return-value]
 
     def test_threads_end_with_close(self) -> None:
         """After the close no thread is left, and the database can be reopened at once."""
@@ -498,4 +498,4 @@ class RealThreadTests(TestCase):
             again.init()
             return again.close()
 
-        return store.close().addCallback(check)
+        return store.close().addCallback(check)  # type: ignore[return-value]

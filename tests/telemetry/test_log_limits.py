@@ -201,7 +201,7 @@ class EventLimiterTests(SynchronousTestCase):
                 written.append(admitted)
 
         # As twisted.logger passes on what the module warnings shows.
-        beginner = LogBeginner(LogPublisher(observer), io.StringIO(), sys, SimpleNamespace(showwarning=None))
+        beginner = LogBeginner(LogPublisher(observer), io.StringIO(), sys, SimpleNamespace(showwarning=None))  # type: ignore[arg-type]
         for position in (1, 2):
             for number in range(50):
                 beginner.showwarning(f"{number} is too long", UserWarning, "library.py", position)

@@ -45,7 +45,7 @@ class LogCase(SynchronousTestCase):
             event["log_time"] = TIME
             self.observer(event)
 
-        return Logger(namespace="svc.test", observer=LogPublisher(timed))
+        return Logger(namespace="svc.test", observer=LogPublisher(timed))  # type: ignore[arg-type]
 
     def records(self) -> list[dict[str, Any]]:
         lines = self.stream.getvalue().decode("ascii").split("\n")
@@ -184,7 +184,7 @@ class RecordTests(LogCase):
     def test_other_observers(self) -> None:
         """In a program's own log of Twisted an event is a sentence with its facts, each safe to print."""
         texts: list[str] = []
-        own = Logger(namespace="svc.test", observer=LogPublisher(lambda event: texts.append(formatEvent(event))))
+        own = Logger(namespace="svc.test", observer=LogPublisher(lambda event: texts.append(formatEvent(event))))  # type: ignore[arg-type]
         facts: dict[str, Any] = {"socket": "/run/x", "what": b"secret"}
         emit(own, Event.SOURCE_STALE, detail_reason="gone", detail="no {such}\nfile", attributes=facts)
         emit(own, Event.SOURCE_STALE, message="a sentence of its own")

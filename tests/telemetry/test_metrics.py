@@ -12,7 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import errors as identity_errors
-from svc.store.interface import Entity, Operation
+from svc.sqlite.kind import Operation
+from svc.store.interface import Entity
 from svc.telemetry.labels import (
     CAUSES,
     CONNACK_REASONS,
@@ -101,7 +102,7 @@ class FamilyTests(MetricsCase):
     def test_exactly_these(self) -> None:
         """From the start the page has exactly these families with exactly these labels."""
         for direction in ("inbound", "outbound"):
-            self.metrics.listener("http", direction)  # type: ignore[arg-type]
+            self.metrics.listener("http", direction)
         self.metrics.notary("http")
         self.metrics.watch_svids(lambda: [("spiffe://example.org/a", datetime(2026, 11, 21, tzinfo=UTC))])
         found = {}
@@ -296,7 +297,7 @@ class ListenerTests(MetricsCase):
     def test_unreachable(self) -> None:
         """A peer that cannot be reached is an error outbound; inbound the connections are those of clients."""
         for direction, count in (("outbound", 1), ("inbound", 0)):
-            self.metrics.listener("http", direction).upstream_unreachable()
+            self.metrics.listener("http", direction).upstream_unreachable()  # type: ignore[arg-type]
             labels = {"protocol": "http", "direction": direction, "result": "error"}
             self.assertEqual(count, self.value("svc_proxy_connections_total", **labels))
 

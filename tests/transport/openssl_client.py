@@ -6,15 +6,17 @@ import contextlib
 from typing import Any, ClassVar
 
 from OpenSSL import SSL, crypto
+from OpenSSL._util import lib as _lib
 
 from svc.testing.ca import chain_pem, key_pem
 from svc.testing.workload import MemorySource
 from svc.transport.errors import TransportError
 from svc.transport.handshake import TlsProtocol
+from tests.mixins import TestsMixin
 from tests.transport.pairs import Pair, Wire
 
 
-class HandshakeCase:
+class HandshakeCase(TestsMixin):
     """Helpers for tests on every data path."""
 
     tls: ClassVar[type[TlsProtocol]]
@@ -40,7 +42,7 @@ class HandshakeCase:
         again = Pair.__new__(Pair)
         again.__dict__.update(pair.__dict__)
         factory = pair.server_tls_factory
-        factory.failed = errors.append
+        factory.failed = errors.append  # type: ignore[assignment]
         again.server_wire, again.client_wire = Wire("server"), Wire("client")
         again.server = factory.buildProtocol(Wire("server").getPeer())
         again.client = pair.client_tls_factory.buildProtocol(Wire("client").getPeer())
@@ -55,7 +57,7 @@ class HandshakeCase:
         """The typed error of a client's failed handshake."""
         errors: list[TransportError] = []
         pair = Pair(self.tls, **options)
-        pair.client_tls_factory.failed = errors.append
+        pair.client_tls_factory.failed = errors.append  # type: ignore[assignment]
         pair.connect()
         [error] = errors
         return error
@@ -77,19 +79,19 @@ class OpenSslClient:
         if maximum is not None:
             context.set_max_proto_version(maximum)
         if groups is not None:
-            assert SSL._lib.SSL_CTX_set1_curves_list(context._context, groups) == 1
+            assert _lib.SSL_CTX_set1_curves_list(context._context, groups) == 1
         if credentials is not None and session is None:
             certificates = chain_pem(credentials.svid)
             context.use_certificate(crypto.load_certificate(crypto.FILETYPE_PEM, certificates).to_cryptography())
             for each in credentials.svid.chain[1:]:
                 context.add_extra_chain_cert(each)
             context.use_privatekey(
-                crypto.load_privatekey(crypto.FILETYPE_PEM, key_pem(credentials.svid)).to_cryptography_key()
+                crypto.load_privatekey(crypto.FILETYPE_PEM, key_pem(credentials.svid)).to_cryptography_key()  # type: ignore[arg-type]
             )
         self.connection = SSL.Connection(context, None)
         self.connection.set_connect_state()
         if session is not None:
-            self.connection.set_session(session.get_session())
+            self.connection.set_session(session.get_session())  # type: ignore[arg-type]
         self.alert = ""
         self.after_handshake = b""
         self.established = False

@@ -7,7 +7,7 @@ import ssl
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 from unittest.mock import patch
 
 from cryptography import x509
@@ -30,6 +30,7 @@ from svc.transport.errors import PeerNotVerified, ServerCertificateInvalid
 from svc.transport.evidence import peer_evidence
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsFactory, TlsProtocol
 from svc.transport.limits import Timeouts, handshake_limit, waiting_limit
+from tests.mixins import TestsMixin
 from tests.transport.openssl_client import OpenSslClient
 from tests.transport.pairs import AUTHORITY, NOW, SERVER_ADDRESS, Pair, Recording, source
 
@@ -56,7 +57,7 @@ class Files:
         return CertificateCreator(str(self.certificate), str(self.key))
 
 
-class ServingTestsMixin:
+class ServingTestsMixin(TestsMixin):
     """What holds on every data path."""
 
     tls: ClassVar[type[TlsProtocol]]
@@ -66,7 +67,7 @@ class ServingTestsMixin:
         self.files = Files(Path(self.mktemp()))
         self.creator = self.files.creator()
 
-    def pair(self, **options: object) -> Pair:
+    def pair(self, **options: Any) -> Pair:
         """Create both ends of a connection to a server with the certificate."""
         return Pair(self.tls, by_certificate=self.creator, **options)
 
@@ -208,7 +209,10 @@ class UnusableTests(SynchronousTestCase):
 
 
 #: OpenSSL verifies certificates of servers by the clock of the system, so these are valid for long.
-_ALWAYS = {"not_before": datetime(2020, 1, 1, tzinfo=UTC), "not_after": datetime(2100, 1, 1, tzinfo=UTC)}
+_ALWAYS: dict[str, Any] = {
+    "not_before": datetime(2020, 1, 1, tzinfo=UTC),
+    "not_after": datetime(2100, 1, 1, tzinfo=UTC),
+}
 ROOT = TestAuthority("roots.example", now=NOW, **_ALWAYS)
 NAMES = (
     x509.DNSName("broker.example.org"),
@@ -217,7 +221,7 @@ NAMES = (
 )
 
 
-class VerifyingTestsMixin:
+class VerifyingTestsMixin(TestsMixin):
     """A client that verifies the certificate of a server, on every data path."""
 
     tls: ClassVar[type[TlsProtocol]]
@@ -291,7 +295,7 @@ class VerifyingTestsMixin:
 
     def test_expired(self) -> None:
         """A certificate that has ended is refused as that."""
-        ended = {**_ALWAYS, "not_after": datetime(2021, 1, 1, tzinfo=UTC)}
+        ended: dict[str, Any] = {**_ALWAYS, "not_after": datetime(2021, 1, 1, tzinfo=UTC)}
         self.assertIn("expired", self.refused("broker.example.org", ROOT.svid(names=NAMES, **ended)))
 
 

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.serialization import Encoding
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from OpenSSL import SSL
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
@@ -34,6 +35,7 @@ from svc.transport.errors import (
 )
 from svc.transport.evidence import peer_evidence
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
+from tests.mixins import TestsMixin
 from tests.transport.openssl_client import OpenSslClient
 from tests.transport.pairs import AUTHORITY, NOW, Pair, source
 
@@ -69,7 +71,7 @@ def revocations(*revoked: X509Svid, issuer: TestAuthority = ROOT, ended: bool = 
     for each in revoked:
         entry = x509.RevokedCertificateBuilder().serial_number(each.leaf.serial_number)
         made = made.add_revoked_certificate(entry.revocation_date(ALWAYS["not_before"]).build())
-    return made.sign(issuer.private_key, hashes.SHA256()).public_bytes(Encoding.PEM)  # type: ignore[arg-type]
+    return made.sign(issuer.private_key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
 def pem(*authorities: TestAuthority) -> bytes:
@@ -77,7 +79,7 @@ def pem(*authorities: TestAuthority) -> bytes:
     return b"".join(each.certificate.public_bytes(Encoding.PEM) for each in authorities)
 
 
-class ClientCertificatesMixin:
+class ClientCertificatesMixin(TestsMixin):
     """What holds on every data path."""
 
     tls: ClassVar[type[TlsProtocol]]
@@ -143,7 +145,7 @@ class ClientCertificatesMixin:
 
     def test_refused(self) -> None:
         """None, one of another authority, one that has ended or is not valid yet, one for servers, self-signed."""
-        serving = (x509.ExtendedKeyUsageOID.SERVER_AUTH,)
+        serving = (ExtendedKeyUsageOID.SERVER_AUTH,)
         past, future = datetime(2021, 1, 1, tzinfo=UTC), datetime(2099, 1, 1, tzinfo=UTC)
         for version in (SSL.TLS1_2_VERSION, SSL.TLS1_3_VERSION):
             for svid, words in (
@@ -156,7 +158,7 @@ class ClientCertificatesMixin:
                 (device(self_signed=True), "self-signed"),
             ):
                 self.assertIn(words, self.refused(svid, maximum=version))
-        self.assertEqual(self.name(device(eku=(*serving, x509.ExtendedKeyUsageOID.CLIENT_AUTH))), "gateway-1")
+        self.assertEqual(self.name(device(eku=(*serving, ExtendedKeyUsageOID.CLIENT_AUTH))), "gateway-1")
 
     def test_alert(self) -> None:
         """The client is sent an alert."""

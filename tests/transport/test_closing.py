@@ -12,10 +12,11 @@ from zope.interface import implementer
 from svc.transport.fast.tls import BUFFER_SIZE
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
 from svc.transport.limits import Timeouts
+from tests.mixins import TestsMixin
 from tests.transport.pairs import Application, Pair, Producer, Wire
 
 
-class ClosingTestsMixin:
+class ClosingTestsMixin(TestsMixin):
     """What holds on every data path."""
 
     tls: ClassVar[type[TlsProtocol]]

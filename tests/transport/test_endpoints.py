@@ -64,7 +64,7 @@ class MutualTlsClientEndpointTests(SynchronousTestCase):
         from svc.transport.handshake import FastTlsProtocol
 
         pair = Pair(FastTlsProtocol, server_source=self.server_source)
-        pair.client = self.reactor.tcpClients[0][2].buildProtocol(PEER)
+        pair.client = self.reactor.tcpClients[0][2].buildProtocol(PEER)  # type: ignore[assignment]
         return pair.connect()
 
     def test_fires_with_the_protocol_of_a_verified_server(self) -> None:
@@ -72,7 +72,7 @@ class MutualTlsClientEndpointTests(SynchronousTestCase):
         self.start()
         self.assertNoResult(self.connecting)
         pair = self.establish()
-        protocol = self.successResultOf(self.connecting)
+        protocol: Any = self.successResultOf(self.connecting)
         self.assertIs(protocol, self.applications.built[0])
         self.assertTrue(protocol.made)
         self.assertEqual(str(peer_evidence(protocol.transport).svid.spiffe_id), "spiffe://example.org/server")
@@ -98,14 +98,14 @@ class MutualTlsClientEndpointTests(SynchronousTestCase):
     def test_connection_refused(self) -> None:
         """A TCP error becomes ConnectFailed with the address and a plain text."""
         self.start()
-        self.reactor.tcpClients[0][2].clientConnectionFailed(None, Failure(error.ConnectionRefusedError()))
+        self.reactor.tcpClients[0][2].clientConnectionFailed(None, Failure(error.ConnectionRefusedError()))  # type: ignore[arg-type]
         found = self.failureResultOf(self.connecting, ConnectFailed).value
         self.assertEqual(str(found), "cannot connect to 192.0.2.1:8443: connection refused")
 
     def test_connect_timeout(self) -> None:
         """No TCP connection in time is ConnectTimeout, a gateway timeout for an HTTP proxy."""
         self.start(connect_timeout=3)
-        self.reactor.tcpClients[0][2].clientConnectionFailed(None, Failure(error.TimeoutError()))
+        self.reactor.tcpClients[0][2].clientConnectionFailed(None, Failure(error.TimeoutError()))  # type: ignore[arg-type]
         found = self.failureResultOf(self.connecting, ConnectTimeout).value
         self.assertEqual((found.reason, found.http_status), ("connect_timeout", 504))
 
@@ -115,7 +115,7 @@ class MutualTlsClientEndpointTests(SynchronousTestCase):
         tls = self.reactor.tcpClients[0][2].buildProtocol(PEER)
         wire = Wire("client")
         wire.protocol = tls
-        tls.makeConnection(wire)
+        tls.makeConnection(wire)  # type: ignore[arg-type]
         self.reactor.advance(4)
         self.assertTrue(wire.aborted)
         wire.lose(error.ConnectionAborted())
@@ -128,7 +128,7 @@ class MutualTlsClientEndpointTests(SynchronousTestCase):
         tls = self.reactor.tcpClients[0][2].buildProtocol(PEER)
         wire = Wire("client")
         wire.protocol = tls
-        tls.makeConnection(wire)
+        tls.makeConnection(wire)  # type: ignore[arg-type]
         self.connecting.cancel()
         self.assertTrue(wire.aborted)
         wire.lose(error.ConnectionAborted())
@@ -200,7 +200,7 @@ class PlainClientEndpointTests(SynchronousTestCase):
             with self.subTest(text):
                 reactor = MemoryReactorClock()
                 connecting = PlainClientEndpoint(reactor, ADDRESS).connect(Applications())
-                reactor.tcpClients[0][2].clientConnectionFailed(None, Failure(raised))
+                reactor.tcpClients[0][2].clientConnectionFailed(None, Failure(raised))  # type: ignore[arg-type]
                 found = self.failureResultOf(connecting, ConnectFailed).value
                 self.assertEqual(found.detail, text)
                 self.assertIs(found.__cause__, raised)
@@ -226,7 +226,7 @@ class ServerEndpointTests(SynchronousTestCase):
         self.successResultOf(endpoint.listen(applications))
         [(port, factory, _, interface)] = reactor.tcpServers
         self.assertEqual((port, interface), (0, "127.0.0.1"))
-        self.assertIs(factory.wrappedFactory, applications)
+        self.assertIs(factory.wrappedFactory, applications)  # type: ignore[attr-defined]
 
     def test_listen_unix(self) -> None:
         """A Unix socket is listened on through the reactor."""

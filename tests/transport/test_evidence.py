@@ -16,6 +16,7 @@ from svc.testing.workload import MemorySource
 from svc.transport.errors import OwnCredentialsEnded, PeerCredentialsEnded, TransportError
 from svc.transport.evidence import PeerEvidence
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
+from tests.mixins import TestsMixin
 from tests.transport.pairs import AUTHORITY, NOW, Pair
 
 TICK = timedelta(microseconds=1)
@@ -110,7 +111,7 @@ class ReauthorizeTests(SynchronousTestCase):
         self.assertNotEqual("", self.again(bundles, NOW + timedelta(minutes=2)))
 
 
-class EndingConnectionsMixin:
+class EndingConnectionsMixin(TestsMixin):
     """Connections of endpoints with a wall clock."""
 
     tls: ClassVar[type[TlsProtocol]]
@@ -175,7 +176,7 @@ class EndingConnectionsMixin:
         pair = Pair(self.tls, client_source=source("/client", NOW + timedelta(minutes=1)))
         factory = pair.client_tls_factory
         factory.wall = lambda: NOW + timedelta(minutes=2)
-        factory.failed = failed.append  # type: ignore[method-assign]
+        factory.failed = failed.append  # type: ignore[assignment]
         pair.connect()
         self.assertEqual([], pair.client_factory.built)
         self.assertIsInstance(failed[0], OwnCredentialsEnded)

@@ -62,7 +62,7 @@ class WithoutGraceTests(SynchronousTestCase):
         self.acquire("a")
         self.assertEqual(4, self.limiter.held)
         self.assertIsInstance(connections[0].error, WaitingLimitReached)
-        self.assertEqual(4, connections[0].error.limit)  # type: ignore[union-attr]
+        self.assertEqual(4, connections[0].error.limit)
         self.assertEqual([None] * 3, [each.error for each in connections[1:]])
 
     def test_largest_source_is_evicted(self) -> None:

@@ -194,10 +194,10 @@ class HandshakeTestsMixin(HandshakeCase):
         credentials = source("/server")
         pair = self.pair(server_source=credentials)
         first = pair.server.getHandle().get_context()
-        again = pair.server_tls_factory.creator.serverConnectionForTLS(pair.server).get_context()
+        again = pair.server_tls_factory.creator.serverConnectionForTLS(pair.server).get_context()  # type: ignore[attr-defined]
         self.assertIs(first, again)
         credentials.rotate(AUTHORITY.svid("/server"), AUTHORITY.bundles())
-        rotated = pair.server_tls_factory.creator.serverConnectionForTLS(pair.server)
+        rotated = pair.server_tls_factory.creator.serverConnectionForTLS(pair.server)  # type: ignore[attr-defined]
         self.assertIsNot(rotated.get_context(), first)
         self.assertIs(rotated.own_svid, credentials.svid)
         pair.client_app.transport.write(b"still here")
@@ -344,7 +344,7 @@ class HandshakeTestsMixin(HandshakeCase):
     def test_factory_that_declines(self) -> None:
         """A factory that builds no protocol for a verified peer ends the connection."""
         pair = Pair(self.tls)
-        pair.server_factory.buildProtocol = lambda addr: None
+        pair.server_factory.buildProtocol = lambda addr: None  # type: ignore[assignment, return-value]
         pair.connect()
         self.assertTrue(pair.server_wire.lost)
         self.assertEqual(pair.clock.getDelayedCalls(), [])

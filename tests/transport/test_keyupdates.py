@@ -14,6 +14,7 @@ from svc.transport.certificates import CertificateCreator
 from svc.transport.errors import KeyUpdateLimitReached
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
 from svc.transport.keyupdates import KEY_UPDATE_SECONDS, MAX_KEY_UPDATES, KeyUpdates
+from tests.mixins import TestsMixin
 from tests.peers.keyupdates import key_update, renegotiate
 from tests.transport.pairs import Pair, Wire, source
 
@@ -33,7 +34,7 @@ class Client:
         self._pair = pair
         self.wire: Wire = pair.server_wire
         self.wire.protocol = pair.server
-        pair.server.makeConnection(self.wire)  # type: ignore[union-attr]
+        pair.server.makeConnection(self.wire)
         for _ in range(4):
             self._handshake()
             self.send()
@@ -51,7 +52,7 @@ class Client:
             self.tls.write(data)
         octets = self._out.read()
         if octets and not self.wire.lost:
-            self._pair.server.dataReceived(octets)  # type: ignore[union-attr]
+            self._pair.server.dataReceived(octets)
 
     def receive(self) -> int:
         """Read what the server has written; returns the number of octets."""
@@ -60,7 +61,7 @@ class Client:
         return len(octets)
 
 
-class KeyUpdateTestsMixin:
+class KeyUpdateTestsMixin(TestsMixin):
     """What holds on every data path."""
 
     tls: ClassVar[type[TlsProtocol]]
@@ -164,7 +165,7 @@ class KeyUpdateTestsMixin:
 
 def pending(pair: Pair) -> bool:
     """Whether OpenSSL holds octets that were not sent."""
-    connection = pair.server.getHandle()  # type: ignore[union-attr]
+    connection = pair.server.getHandle()
     try:
         connection.bio_read(1)
     except SSL.WantReadError:

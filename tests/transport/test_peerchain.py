@@ -90,7 +90,7 @@ class CallbackTests(SynchronousTestCase):
         svid = AUTHORITY.svid()
         server, client = SSL.Context(SSL.TLS_SERVER_METHOD), SSL.Context(SSL.TLS_CLIENT_METHOD)
         server.use_certificate(svid.leaf)
-        server.use_privatekey(svid.private_key)
+        server.use_privatekey(svid.private_key)  # type: ignore[arg-type]
         require_verified_peer(client)
         ends = (SSL.Connection(client, None), SSL.Connection(server, None))
         ends[0].set_connect_state()

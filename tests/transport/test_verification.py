@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cryptography.x509.oid import ExtendedKeyUsageOID
-from OpenSSL import SSL
+from OpenSSL._util import lib as _lib
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import SvcError
@@ -133,7 +133,7 @@ class VerificationTestsMixin(HandshakeCase):
 
     def test_refusal_by_a_server(self) -> None:
         """A refusal by the server after the client's handshake is reported as a failed handshake."""
-        ended = {"not_before": NOW - days(3), "not_after": NOW - days(2)}
+        ended: dict[str, Any] = {"not_before": NOW - days(3), "not_after": NOW - days(2)}
         for svid, kind in ((AUTHORITY.svid(**ended), OwnSvidExpired), (FOREIGN.svid(), OwnSvidRefused)):
             early = iter([NOW - days(10)])
             client = MemorySource(svid, AUTHORITY.bundles())
@@ -292,14 +292,14 @@ class VerificationTestsMixin(HandshakeCase):
         pair = Pair(self.tls, server_options=options)
         first = OpenSslClient(source("/client"))
         first.connect_to(pair)
-        again = first.again(first)
+        again: Any = first.again(first)
         repeated = Pair(self.tls, server_options=options)
         repeated.server_tls_factory = pair.server_tls_factory
         repeated.server = pair.server_tls_factory.buildProtocol(repeated.server_wire.getPeer())
         again.connect_to(repeated)
         self.assertTrue(again.established)
         self.assertEqual(len(verified), 2)
-        self.assertFalse(SSL._lib.SSL_session_reused(again.connection._ssl))
+        self.assertFalse(_lib.SSL_session_reused(again.connection._ssl))
 
     def test_tickets_are_small(self) -> None:
         """What OpenSSL sends after the handshake names no session and carries no certificates."""
@@ -314,14 +314,14 @@ class VerificationTestsMixin(HandshakeCase):
         client = OpenSslClient(source("/client"))
         client.connect_to(pair)
         chain = client.connection.get_peer_cert_chain(as_cryptography=True)
-        self.assertEqual(len(chain), 2)
+        self.assertEqual(len(chain), 2)  # type: ignore[arg-type]
         self.assertNotIn(AUTHORITY.certificate, chain)
         self.assertEqual(client.connection.get_client_ca_list(), [])
 
     def test_openssl_records_an_accepted_peer_as_verified(self) -> None:
         """OpenSSL's own result, such as an unknown root, is replaced by our acceptance."""
         transport = self.pair().server_app.transport
-        self.assertEqual(SSL._lib.SSL_get_verify_result(transport.getHandle()._ssl), SSL._lib.X509_V_OK)
+        self.assertEqual(_lib.SSL_get_verify_result(transport.getHandle()._ssl), _lib.X509_V_OK)
 
     def test_new_bundle_counts_at_once(self) -> None:
         """The bundle at the moment of verification counts, not that at the start of the handshake."""
@@ -393,7 +393,7 @@ class PeerSvidInvalidTests(SynchronousTestCase):
         """The sentence names the address and what is wrong; the precise error is the cause."""
         errors: list[TransportError] = []
         pair = Pair(FastTlsProtocol, client_source=MemorySource(FOREIGN.svid(), AUTHORITY.bundles()))
-        pair.server_tls_factory.failed = errors.append
+        pair.server_tls_factory.failed = errors.append  # type: ignore[assignment]
         pair.connect()
         [error] = errors
         self.assertIsInstance(error, PeerSvidInvalid)

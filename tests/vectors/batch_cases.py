@@ -333,7 +333,7 @@ def write_times() -> None:
         write_one(name, comment, expect, one_of_three(iat=IAT + seconds))
     soon = one_of_three(exchange(completed=NOW + timedelta(seconds=60)), iat=IAT + 61)
     write_one("iat-ahead", "The batch was issued 61 s after now, the receipt 60.", "time_skew", soon)
-    evidence = {"mode": "evidence"}
+    evidence: dict[str, Any] = {"mode": "evidence"}
     write_one(
         "evidence", "Both times in the validity of all certificates.", "ok", one_of_three(iat=IAT + 9), **evidence
     )

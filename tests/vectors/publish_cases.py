@@ -97,7 +97,7 @@ def publish_receipt(what: RecordedPublish, *, hybrid: bool = False) -> Envelope:
     return with_disclosures(sign_receipt(draft, signers_of(SERVER, hybrid=hybrid)), draft.disclosures)
 
 
-def bent(what: RecordedPublish | None = None, **claims: object) -> Envelope:
+def bent(what: RecordedPublish | None = None, /, **claims: object) -> Envelope:
     """A valid receipt with other claims, signed by the server, without disclosures."""
     found = changed(publish_receipt(what or publish()), naming.TYPE_RECEIPT, signers_of(SERVER), **claims)
     return Envelope(found.payload, found.signatures)

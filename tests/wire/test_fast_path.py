@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
-from re import _parser as parser
+from re import _parser as parser  # type: ignore[attr-defined]
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

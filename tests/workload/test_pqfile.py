@@ -7,7 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import capturedLogs
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import TrustDomain, X509Bundle
@@ -112,9 +112,7 @@ class PqBundleSourceTests(FolderCase):
 
     def test_change(self) -> None:
         """A new version is in force within a second, and subscribers are notified."""
-        logged: list[LogEvent] = []
-        globalLogPublisher.addObserver(logged.append)
-        self.addCleanup(globalLogPublisher.removeObserver, logged.append)
+        logged = self.enterContext(capturedLogs())
         write_atomically(self.path, bundles(1, ROOTS[0]))
         self.source.startService()
         self.put(bundles(2, *ROOTS))

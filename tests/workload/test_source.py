@@ -76,7 +76,7 @@ class SourceCase(LogTestCase):
             SOCKET,
             reactor=self.clock,
             now=self.now,
-            make_watch=lambda listener: self.watch,
+            make_watch=lambda listener: self.watch,  # type: ignore[arg-type, return-value]
             **{"start_timeout": 10, **keys},  # type: ignore[arg-type]
         )
 
@@ -303,7 +303,7 @@ class LaterTests(SourceCase):
         self.break_off("unserved")
         self.clock.advance(7200)
         self.assertEqual(self.source.svid, self.first)
-        self.assertLess(self.source.state.not_after, self.now())
+        self.assertLess(self.source.state.not_after, self.now())  # type: ignore[arg-type]
 
     def test_overdue(self) -> None:
         """A stream that stays open and brings nothing while the SVID expires is replaced, at a bounded rate."""
@@ -615,7 +615,7 @@ class WithdrawalTests(SourceCase):
             self.empty()
             self.clock.advance(10)
             self.called_again()
-            self.break_off(cause)  # type: ignore[arg-type]
+            self.break_off(cause)
             self.empty()
             self.assertFalse(self.withdrawn(), cause)
             self.source.got_message(message_of(self.first))

@@ -132,7 +132,7 @@ class WatchThreadTests(SynchronousTestCase):
     def test_unexpected_failure(self) -> None:
         """An unexpected exception is reported and does not end the thread."""
         self.watch(Stream("a", lambda: 1 // 0), Stream("b")).run()
-        problem = self.listener.received[2]
+        problem: Any = self.listener.received[2]
         self.assertIsInstance(problem, StreamProblem)
         self.assertEqual(problem.code, "ZeroDivisionError")
         self.assertIn("b", self.listener.received)
@@ -140,7 +140,7 @@ class WatchThreadTests(SynchronousTestCase):
     def test_stop_in_a_stream(self) -> None:
         """Stopping cancels the open call, reports nothing more and fires when the loop has ended."""
         fired: list[object] = []
-        stream = Stream("a", lambda: watch.stop().addCallback(fired.append), "b", LOST)
+        stream = Stream("a", lambda: watch.stop().addCallback(fired.append), "b", LOST)  # type: ignore[has-type]
         watch = self.watch(stream)
         watch.run()
         self.assertEqual(stream.cancelled, 1)
@@ -161,7 +161,7 @@ class WatchThreadTests(SynchronousTestCase):
     def test_reopen(self) -> None:
         """Reopening cancels the call only; its end is not a failure, and the next one is opened as usual."""
         cancelled = StreamProblem("silent", "CANCELLED", "Locally cancelled by application!")
-        first = Stream("a", lambda: watch.reopen(), cancelled)
+        first = Stream("a", lambda: watch.reopen(), cancelled)  # type: ignore[has-type]
         watch = self.watch(first, Stream("b", cancelled))
         watch.run()
         self.assertEqual(first.cancelled, 1)
@@ -170,7 +170,7 @@ class WatchThreadTests(SynchronousTestCase):
 
     def test_reopen_of_a_broken_stream(self) -> None:
         """A call that fails by itself while it is being cancelled is a failure."""
-        watch = self.watch(Stream("a", lambda: watch.reopen(), LOST))
+        watch = self.watch(Stream("a", lambda: watch.reopen(), LOST))  # type: ignore[has-type]
         watch.run()
         self.assertEqual(self.listener.received, ["opening", "a", LOST])
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from svc.broker.message import Message
 from svc.broker.persistence.operations import Kind
 from svc.broker.persistence.writer import ROWS
@@ -11,7 +13,7 @@ from svc.sqlite.operations import condensed
 from svc.wire.mqtt import PacketType
 from tests.broker.keeping import KeptCase
 
-PUBACK = PacketType.PUBACK
+PUBACK: Final = PacketType.PUBACK
 
 
 class GroupTests(KeptCase):
@@ -133,7 +135,7 @@ class GroupTests(KeptCase):
         operations = [(Kind.DELIVERY_CHANGED, (5, 1, 9)), (Kind.DELIVERY, row), (Kind.DELIVERY_CHANGED, (7, 1, 4))]
         operations += [(Kind.DELIVERY_CHANGED, (5, 2, 9)), (Kind.RECEIVED, ("c", 1)), (Kind.RELEASED, ("c", 1))]
         self.assertEqual(
-            list(condensed(operations, ROWS)),  # type: ignore[arg-type]
+            list(condensed(operations, ROWS)),
             [
                 (Kind.DELIVERY, [(7, "c", 3, 1, 0, "", 1, 4)]),
                 (Kind.DELIVERY_CHANGED, [(5, 2, 9)]),

@@ -149,7 +149,7 @@ class OpeningTests(SynchronousTestCase):
         self.assertEqual(len(list(recovered.sessions)), 1)
         self.assertFalse(self.kept.journal.accepting)
         self.assertEqual(self.kept.notes.troubles[-1], "mqtt_store_unavailable")
-        self.kept.journal._groups._writer._file.reserve.size = 4096  # type: ignore[attr-defined]
+        self.kept.journal._groups._writer._file.reserve.size = 4096
         self.kept.reactor.advance(1)
         self.kept.thread.run()
         self.kept.reactor.deliver()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from svc.broker.hub import HubLimits
 from svc.wire.mqtt import (
@@ -18,7 +19,9 @@ from svc.wire.mqtt import (
 )
 from tests.broker.keeping import LASTING, TABLES, KeptCase
 
-PUBREC, PUBREL, PUBCOMP = PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
+PUBREC: Final = PacketType.PUBREC
+PUBREL: Final = PacketType.PUBREL
+PUBCOMP: Final = PacketType.PUBCOMP
 ALICE = "spiffe://example.org/a"
 
 
@@ -167,7 +170,7 @@ class RestoreTests(KeptCase):
         self.assertEqual([each for each, _identifier in session.subscriptions.values()], [*options])
         self.assertEqual((session.owner, session.expiry, session.will), (ALICE, 3600, will))
         self.assertEqual(sessions["old"].version, Version.V311)
-        self.assertEqual(rig.connect("kept", **LASTING).error.reason, "mqtt_session_owned")  # type: ignore[union-attr]
+        self.assertEqual(rig.connect("kept", **LASTING).error.reason, "mqtt_session_owned")
         rig.passes(5)
         message = rig.hub.retained.get("will")
         assert message is not None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from dataclasses import replace
+from typing import Final
 
 from svc.broker.message import Message
 from svc.sqlite.groups import ROW, GroupLimits
@@ -12,7 +13,8 @@ from svc.wire.mqtt import Acknowledgement, PacketType, Properties, ReasonCode, S
 from tests.broker.keeping import TABLES, KeptCase
 from tests.sqlite.stepwise import Quick, broken
 
-PUBACK, PUBREC = PacketType.PUBACK, PacketType.PUBREC
+PUBACK: Final = PacketType.PUBACK
+PUBREC: Final = PacketType.PUBREC
 
 
 class TroubleTests(KeptCase):

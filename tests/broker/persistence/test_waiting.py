@@ -156,7 +156,7 @@ class HangingDiskTests(OpeningCase):
         seconds: Iterator[float] = iter((50.0, 40.0))
 
         class Slow(Quick):
-            def execute(slow, sql: str, *arguments: Any) -> sqlite3.Cursor:  # type: ignore[override]  # noqa: N805
+            def execute(slow, sql: str, *arguments: Any) -> sqlite3.Cursor:  # noqa: N805
                 if sql.startswith(("SELECT * FROM message", "SELECT * FROM received")):
                     self.kept.reactor.advance(next(seconds))
                 return super().execute(sql, *arguments)

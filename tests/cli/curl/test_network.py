@@ -10,9 +10,9 @@ from twisted.internet.error import DNSLookupError
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.curl.network import connect_error
-from svc.cli.curl.plan import Demands
 from svc.client.connection import OpenConnection, address_of
 from svc.client.target import Target
+from svc.client.verification import Demands
 from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.transport import errors as transport_errors
 from tests.cli.doubles import MemoryDialer, NotaryServer, default_world, settled

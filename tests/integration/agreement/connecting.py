@@ -155,7 +155,7 @@ def refused_versions(play: Play) -> None:
         raw.octets(connect_octets(level, 2, text("old"), name=name.encode()))
         answer = raw.receive()
         came = [] if answer is None else [answer]
-        if answer is not None and answer.code:  # type: ignore[union-attr]
+        if answer is not None and answer.code:
             came += raw.until_end()
         play.note(f"{name} level {level}", came, ended=raw.ended)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Final, cast
 
 from svc.wire.mqtt import Packet, PacketType, Properties, Publish, QoS, Version
 from tests.integration.agreement.play import Client, Play, scene
 from tests.peers.mosquitto import INFLIGHT
 
-PUBACK, PUBREC, PUBREL, PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
+PUBACK: Final = PacketType.PUBACK
+PUBREC: Final = PacketType.PUBREC
+PUBREL: Final = PacketType.PUBREL
+PUBCOMP: Final = PacketType.PUBCOMP
 
 
 def pair(play: Play, qos: int = 2) -> tuple[Client, Client]:

@@ -93,7 +93,7 @@ def retain_handling(play: Play) -> None:
     for handling in (0, 1, 2):
         watcher = play.client(f"w{handling}")
         for round_ in ("first", "second"):
-            watcher.subscribe(Subscription("t", 1, retain_handling=handling))  # type: ignore[arg-type]
+            watcher.subscribe(Subscription("t", 1, retain_handling=handling))
             watcher.drains(f"handling {handling}, {round_}")
 
 

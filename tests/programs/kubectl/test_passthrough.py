@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import Final
+from typing import Any, Final
 
 from tests.cli.compartments_kit import CONFIG, PassedCase
 
@@ -57,10 +57,11 @@ class ProcessTests(PassedCase):
     def test_debug(self) -> None:
         """What is added is said, and what was typed is not: it may contain a password."""
         self.configure()
-        for words, environ in (
+        cases: list[tuple[tuple[str, ...], dict[str, Any]]] = [
             (("--debug", "top", "--token=abc"), {}),
             (("top", "--token=abc"), {"SVC_DEBUG": "true"}),
-        ):
+        ]
+        for words, environ in cases:
             ran = self.process(*words, **environ)
             self.assertEqual(
                 f"svc: {self.kubectl} runs top with --context=prod --namespace=team-a\n"
@@ -72,7 +73,7 @@ class ProcessTests(PassedCase):
 class RefusedTests(PassedCase):
     """What does not get as far as kubectl."""
 
-    def refused(self, reason: str, *words: str, **environ: str) -> str:
+    def refused(self, reason: str, *words: str, **environ: Any) -> str:
         """Run as a process; two lines, and the reason."""
         ran = self.process(*words, **environ)
         self.assertEqual((1, ""), (ran.returncode, ran.stdout))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 from svc.errors import SvcError
 from svc.proxy.mqtt.buffer.limits import BufferLimits
@@ -32,7 +32,10 @@ from svc.wire.mqtt import (
 )
 from tests.proxy.mqtt.notary_model import DEMAND, RECORDED, ModelNotary, demand_of
 
-PUBACK, PUBREC, PUBREL, PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
+PUBACK: Final = PacketType.PUBACK
+PUBREC: Final = PacketType.PUBREC
+PUBREL: Final = PacketType.PUBREL
+PUBCOMP: Final = PacketType.PUBCOMP
 CLIENT_ID = "device"
 #: Topics below it are acknowledged when the broker did.
 RELAYED = "relayed/"
@@ -129,7 +132,7 @@ class ModelStore:
         self._record(lambda: self.received_ids.__setitem__((session.number, packet_id), kept))
 
     def released(self, session: BufferedSession, packet_id: int) -> None:
-        self._record(lambda: self.received_ids.pop((session.number, packet_id), None) and None)
+        self._record(lambda: self.received_ids.pop((session.number, packet_id), None) and None)  # type: ignore[arg-type]
 
     def all_released(self, session: BufferedSession) -> None:
         self._record(lambda: self._forget_received(session.number))
@@ -696,7 +699,7 @@ class World:
         packet = self.to_proxy.pop(0)
         complete = isinstance(packet, Acknowledgement) and (packet.type is not PUBREC or packet.code >= 0x80)
         if complete or isinstance(packet, (Suback, Unsuback)):
-            self.in_use.pop(packet.packet_id, None)  # type: ignore[union-attr]
+            self.in_use.pop(packet.packet_id, None)
         self.forwarder.upstream_packet(packet, self.now)
         return True
 

@@ -115,7 +115,7 @@ class StoredRig(MqttRig):
 
     def broker_leaves(self, number: int = -1) -> None:
         """The broker closes one of its connections."""
-        lose(*self.endpoint.connections[number], clean=True)
+        lose(*self.endpoint.connections[number], clean=True)  # type: ignore[arg-type]
         self.settle()
 
     def broker_accepts(self, *, present: bool = False) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.naming import PROPERTY_RECEIPT_ID
@@ -12,13 +14,13 @@ from svc.wire.mqtt import Acknowledgement, Connect, PacketType, Properties, Vers
 class ReceiptTests(SynchronousTestCase):
     """The identifier of a receipt in PUBACK and PUBREC."""
 
-    def with_receipt(self, receipt: str | None = "r" * 22, version: Version = Version.V5, **accepted: int) -> bool:
+    def with_receipt(self, receipt: str | None = "r" * 22, version: Version = Version.V5, **accepted: Any) -> bool:
         """Whether an acknowledgement names its receipt, where it has one, to a client that accepts this."""
         packet = Acknowledgement(PacketType.PUBACK, 7, 0, Properties(reason_string="ok"))
         made = with_receipt(packet, receipt, Connect("c", version, properties=Properties(**accepted)))
         if made is packet:
             return False
-        self.assertEqual(made.properties, packet.properties.replace(user=((PROPERTY_RECEIPT_ID, receipt),)))
+        self.assertEqual(made.properties, packet.properties.replace(user=((PROPERTY_RECEIPT_ID, receipt),)))  # type: ignore[arg-type]
         return True
 
     def test_accepted(self) -> None:

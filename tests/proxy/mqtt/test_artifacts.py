@@ -359,11 +359,11 @@ class ConnectionTests(PublicationCase):
         made = self.publication()
         numbers = iter([[], range(16)])
         made.publisher._random = lambda _count: bytes(next(numbers)) if numbers else b""
-        made.broker.connect, connect = (lambda _factory: 1 / 0), made.broker.connect  # type: ignore[method-assign,assignment]
+        made.broker.connect, connect = (lambda _factory: 1 / 0), made.broker.connect  # type: ignore[assignment, return-value]
         made.start()
         self.assertEqual(1, len(self.flushLoggedErrors(ZeroDivisionError)))
         self.assertEqual(["artifacts_unpublished"], made.observer.reasons)
-        made.broker.connect = connect  # type: ignore[method-assign]
+        made.broker.connect = connect
         made.advance(1)
         self.assertEqual([STATEMENT], made.broker.topics)
 
@@ -501,7 +501,7 @@ class QueueTests(PublicationCase):
         self.assertEqual(before, len(made.broker.published))
         writes: list[bytes] = []
         write = made.broker.link.write
-        made.broker.link.write = lambda data: (writes.append(data), write(data))[1]  # type: ignore[method-assign]
+        made.broker.link.write = lambda data: (writes.append(data), write(data))[1]
         made.broker.settle()
         self.assertEqual((1, before + 10), (len(writes), len(made.broker.published)))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -39,7 +39,9 @@ from svc.wire.mqtt import (
 )
 from tests.proxy.mqtt.sessions import LIMITS, Authorizer, Recorder, read
 
-PUBACK, PUBREC, PUBREL = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL
+PUBACK: Final = PacketType.PUBACK
+PUBREC: Final = PacketType.PUBREC
+PUBREL: Final = PacketType.PUBREL
 SIGN = RecordDemand(Level.SIGN_REQUEST, None)
 
 
@@ -188,7 +190,7 @@ class DemandTests(SynchronousTestCase):
         for qos in (0, 1, 2):
             client = Client()
             user = ((PROPERTY_NONCE, "short"),)
-            client.send(Publish("t", b"", qos, packet_id=qos, properties=Properties(user=user)))  # type: ignore[arg-type]
+            client.send(Publish("t", b"", qos, packet_id=qos, properties=Properties(user=user)))
             self.assertEqual(([], 1), (client.forwarder.packets, len(client.refusals)))
             codes = [each.code for each in client.forwarder.refusals]
             self.assertEqual([ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR] * bool(qos), codes)
@@ -271,7 +273,7 @@ class AdmissionTests(SynchronousTestCase):
         def begin(*_arguments: object) -> None:
             raise ReceiveMaximumExceeded(limit=100)
 
-        client.recorder.begin = begin  # type: ignore[method-assign,assignment]
+        client.recorder.begin = begin  # type: ignore[assignment]
         self.assertIs(Admission.REFUSED, client.admit(message()))
         self.assertEqual([Disconnect(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)], client.take())
 
@@ -279,7 +281,7 @@ class AdmissionTests(SynchronousTestCase):
         """A message that the buffer refuses gives its record back, and its identifier is free."""
         client = Client()
         for qos in (0, 1, 2):
-            packet = message(1, qos)  # type: ignore[arg-type]
+            packet = message(1, qos)
             client.admit(packet)
             client.session.abandon(packet)
             self.assertEqual(packet, client.recorder.abandoned[-1])

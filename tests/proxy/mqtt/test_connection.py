@@ -213,7 +213,7 @@ class BeginningTests(SynchronousTestCase):
 
     def test_no_connect(self) -> None:
         """A client that sends no CONNECT is closed in the time of a handshake, without an answer."""
-        rig = MqttRig(timeouts=TimeoutSettings(handshake="10s"))
+        rig = MqttRig(timeouts=TimeoutSettings(handshake="10s"))  # type: ignore[arg-type]
         device = rig.accept()
         device.connection.dataReceived(b"\x10")
         rig.pass_time(9.9)
@@ -556,7 +556,7 @@ class TimeTests(SynchronousTestCase):
 
     def test_lifetime(self) -> None:
         """A connection ends with its lifetime, busy or not."""
-        rig = MqttRig(timeouts=TimeoutSettings(lifetime="60s"))
+        rig = MqttRig(timeouts=TimeoutSettings(lifetime="60s"))  # type: ignore[arg-type]
         device = rig.connect()
         rig.pass_time(59)
         device.send(Publish("t", b""))
@@ -744,7 +744,7 @@ class OutboundTests(SynchronousTestCase):
     def test_peer_refuses_our_svid(self) -> None:
         """The client is told, and the reason reported."""
         error = OwnSvidRefused(address="a", spiffe_id="us", ends="now", alert="x")
-        self.device.connection.upstream.connectionLost(Failure(error))  # type: ignore[union-attr]
+        self.device.connection.upstream.connectionLost(Failure(error))
         self.assertEqual(self.device.take(), [Connack(code=ReasonCode.SERVER_UNAVAILABLE)])
         self.device.leave()
         self.assertEqual((self.rig.result("success"), self.rig.closed("upstream")), (0, 1))

@@ -166,7 +166,7 @@ class BrokerTests(StoredCase):
             self.rig.broker_sends(Connack(code=code), version=version)
             self.assertEqual([code], [each.code for each in device.take() if isinstance(each, Connack)])
             self.assertTrue(device.wire.closed)
-        self.assertEqual(["upstream_refused"] * 2, self.rig.mqtt.reporter.failures)
+        self.assertEqual(["upstream_refused"] * 2, self.rig.mqtt.reporter.failures)  # type: ignore[attr-defined]
 
     def test_refuses_nothing(self) -> None:
         """What the proxy refuses, or a limit of its own, is not reported as the broker's refusal."""
@@ -178,7 +178,7 @@ class BrokerTests(StoredCase):
             device.send(Subscribe(number, [Subscription("x")]))
         self.rig.settle()
         self.assertEqual([0x97], [each.code for each in device.take() if isinstance(each, Disconnect)])
-        failures = [each for each in self.rig.mqtt.reporter.failures if each != "upstream_unreachable"]
+        failures = [each for each in self.rig.mqtt.reporter.failures if each != "upstream_unreachable"]  # type: ignore[attr-defined]
         self.assertEqual(["mqtt_authentication_refused", "mqtt_quota_exceeded"], failures)
 
     def test_full(self) -> None:
@@ -207,7 +207,7 @@ class BrokerTests(StoredCase):
         self.rig.settle(46.0)
         self.assertEqual([PacketType.PINGREQ], [each.type for each in self.rig.broker_takes()])
         self.rig.settle(46.0)
-        self.assertTrue(self.rig.endpoint.connections[0][1].closed)
+        self.assertTrue(self.rig.endpoint.connections[0][1].closed)  # type: ignore[attr-defined]
 
 
 class ClientTests(StoredCase):
@@ -276,7 +276,7 @@ class ClientTests(StoredCase):
         """A client identifier with a session is refused to others, until that session is over."""
         self.connected()
         other = self.rig.device(svid=OTHER)
-        self.assertEqual([ReasonCode.CLIENT_IDENTIFIER_NOT_VALID], [each.code for each in other.take()])  # type: ignore[union-attr]
+        self.assertEqual([ReasonCode.CLIENT_IDENTIFIER_NOT_VALID], [each.code for each in other.take()])
         self.assertEqual(1, self.rig.sessions.sessions)
         device = self.rig.device("short")
         self.rig.broker_accepts()
@@ -307,8 +307,8 @@ class ClientTests(StoredCase):
         assert isinstance(subscribe, Subscribe)
         self.rig.broker_sends(Suback(subscribe.packet_id, [1]), Publish("a/b", b"x", 1, packet_id=9))
         suback, message = device.take()
-        self.assertEqual((Suback(7, [1]), b"x"), (suback, message.payload))  # type: ignore[union-attr]
-        device.send(puback(message.packet_id))  # type: ignore[union-attr]
+        self.assertEqual((Suback(7, [1]), b"x"), (suback, message.payload))
+        device.send(puback(message.packet_id))
         self.rig.settle()
         self.assertEqual([puback(9)], self.rig.broker_takes())
 
@@ -345,7 +345,7 @@ class ClientTests(StoredCase):
         wire = self.rig.endpoint.connections[-1][1]
         last = Disconnect(ReasonCode.DISCONNECT_WITH_WILL, Properties(session_expiry=0))
         self.assertEqual([last], self.rig.broker_takes())
-        self.assertTrue(wire.closed)
+        self.assertTrue(wire.closed)  # type: ignore[attr-defined]
 
 
 class DeadLetterTests(StoredCase):
@@ -478,7 +478,7 @@ class ListenerTests(StoredCase):
         self.rig.mqtt.close()
         self.rig.settle()
         self.assertIs(newer.mqtt.forwarding, self.rig.sessions.listener("iot"))
-        self.assertFalse(self.rig.endpoint.connections[0][1].closed)
+        self.assertFalse(self.rig.endpoint.connections[0][1].closed)  # type: ignore[attr-defined]
 
     def test_crash(self) -> None:
         """The next process forwards what this one acknowledged, without its client."""
@@ -496,7 +496,7 @@ class ListenerTests(StoredCase):
         device = self.connected()
         self.publish(device, 1)
         self.rig.close()
-        self.assertTrue(self.rig.endpoint.connections[0][1].closed)
+        self.assertTrue(self.rig.endpoint.connections[0][1].closed)  # type: ignore[attr-defined]
         self.rig.broker_leaves()
         self.assertEqual([], [each for each in self.rig.clock.getDelayedCalls() if each.active()])
         self.restart()
@@ -522,14 +522,14 @@ class ListenerTests(StoredCase):
             self.rig.settle()
         self.assertEqual(40, len(device.take()))
         pages = self.buffer.buffer.page
-        self.buffer.buffer.page = lambda *_arguments: fail(KeyError("defective"))  # type: ignore[method-assign]
+        self.buffer.buffer.page = lambda *_arguments: fail(KeyError("defective"))
         self.rig.settle(1.0)
         self.rig.broker_accepts(present=True)
         for _ in range(40):
             self.rig.broker_acknowledges()
         self.assertTrue(0 < self.rig.sessions.messages < 40)
         self.assertTrue(self.flushLoggedErrors(KeyError))
-        self.buffer.buffer.page = pages  # type: ignore[method-assign]
+        self.buffer.buffer.page = pages
         for _ in range(3):
             # PINGREQ comes after 45 s.
             self.rig.settle(25.0)

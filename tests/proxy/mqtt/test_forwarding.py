@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -30,7 +30,10 @@ from svc.wire.mqtt import (
 from tests.proxy.mqtt.buffering import message
 from tests.proxy.mqtt.forwarding_model import CLIENT_ID, World
 
-PUBACK, PUBREC, PUBREL, PUBCOMP = PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP
+PUBACK: Final = PacketType.PUBACK
+PUBREC: Final = PacketType.PUBREC
+PUBREL: Final = PacketType.PUBREL
+PUBCOMP: Final = PacketType.PUBCOMP
 QUOTA = ReasonCode.QUOTA_EXCEEDED
 
 
@@ -134,7 +137,7 @@ class AcknowledgementTests(ForwardingCase):
                     # The client may use the identifier again.
                     self.assertEqual([], world.to_client)
                     world.store.commit()
-                self.assertEqual([Acknowledgement(kind, 1, code)], world.to_client)
+                self.assertEqual([Acknowledgement(kind, 1, code)], world.to_client)  # type: ignore[arg-type]
                 self.assertEqual(not code, ("acked", "upstream") in world.notes.events)
                 world.settle()
                 self.assertEqual(({}, {}), (world.store.messages, world.client.unacked))
@@ -284,7 +287,7 @@ class RefusalTests(ForwardingCase):
         world.to_client.clear()
         world.publish(b"x", qos)
         world.store.commit()
-        return bool(world.to_client) and world.to_client[0].code == QUOTA  # type: ignore[union-attr]
+        return bool(world.to_client) and world.to_client[0].code == QUOTA
 
     def test_bounds(self) -> None:
         """At each bound a message is accepted, above it refused, with its cause."""
@@ -384,11 +387,11 @@ class RefusalTests(ForwardingCase):
                 world.publish(b"1", 2)
                 world.store.commit()
                 world.client_resumed()
-            accepted = [each for each in world.to_client if not each.code]  # type: ignore[union-attr]
+            accepted = [each for each in world.to_client if not each.code]
             self.assertEqual((2, 1), (len(accepted), world.notes.events.count(("refused", "messages"))))
             world.publish(b"1", 1)
             world.store.commit()
-            self.assertEqual(PUBACK, world.to_client[-1].type)  # type: ignore[union-attr]
+            self.assertEqual(PUBACK, world.to_client[-1].type)
 
     def test_acknowledged_before_the_end(self) -> None:
         """A client of MQTT 3.1.1 that is closed for a full buffer is told of all that was stored before."""
@@ -556,7 +559,7 @@ class SendingTests(ForwardingCase):
         world.store.commit()
         world.store.commit()
         [packet] = world.to_broker
-        self.assertEqual((b"long", 90), (packet.payload, packet.properties.message_expiry))  # type: ignore[union-attr]
+        self.assertEqual((b"long", 90), (packet.payload, packet.properties.message_expiry))
         self.assertEqual(2, world.notes.events.count(("dropped", "expired", 0)))
         self.assertEqual([Acknowledgement(PUBREC, 3)], world.to_client)
 
@@ -571,7 +574,7 @@ class SendingTests(ForwardingCase):
             properties = Properties(maximum_qos=maximum, retain_available=0, maximum_packet_size=60)
             world.forwarder.upstream_connected(replace(connack, properties=properties), world.now)
             world.settle()
-            self.assertEqual(maximum, world.client.got_packets[0].properties.maximum_qos)  # type: ignore[union-attr]
+            self.assertEqual(maximum, world.client.got_packets[0].properties.maximum_qos)
             world.sends(Publish("t", b"x" * 100, 2, packet_id=7))
             world.sends(Publish("t", b"1", 2, retain=True, packet_id=8))
             world.store.commit()
@@ -891,7 +894,7 @@ class RelayTests(ForwardingCase):
         world.publish(b"1", 2)
         world.store.commit()
         world.sends(Subscribe(1, [Subscription("x")]))
-        self.assertEqual(2, world.to_broker[-1].packet_id)  # type: ignore[union-attr]
+        self.assertEqual(2, world.to_broker[-1].packet_id)
         world.settle()
         self.assertEqual(([1], {"x"}), (world.client.subacks, world.broker.sessions[CLIENT_ID].filters))
 
@@ -1089,7 +1092,7 @@ class ReconnectionTests(ForwardingCase):
             world = World(version)
             world.store.full, world.store.accepting = full, accepting
             connect = world.client.connect
-            world.client.connect = lambda _connect=connect, _more=properties, **each: replace(  # type: ignore[method-assign]
+            world.client.connect = lambda _connect=connect, _more=properties, **each: replace(
                 _connect(**each), properties=_more
             )
             world.connect()
@@ -1205,7 +1208,7 @@ class EndTests(ForwardingCase):
             lasts.append(last)
             close(last)
 
-        world.close_upstream = closes  # type: ignore[method-assign]
+        world.close_upstream = closes
         world.publish(b"1", 2)
         world.disconnect(expiry=60)
         self.assertEqual([], lasts)
@@ -1366,7 +1369,7 @@ class EndTests(ForwardingCase):
             lasts.append(last)
             close(last)
 
-        world.close_upstream = closes  # type: ignore[method-assign]
+        world.close_upstream = closes
         world.publish(b"1", 2)
         world.store.commit()
         world.sends(Subscribe(8, [Subscription("x")]))

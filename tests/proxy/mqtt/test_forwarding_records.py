@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from svc.proxy.mqtt.forwarding import Admission
 from svc.wire.mqtt import Acknowledgement, Connack, Disconnect, PacketType, Publish, ReasonCode, Version
@@ -10,7 +10,8 @@ from tests.proxy.mqtt.forwarding_model import World
 from tests.proxy.mqtt.notary_model import RECORDED, REFUSED
 from tests.proxy.mqtt.test_forwarding import ForwardingCase
 
-PUBACK, PUBREC = PacketType.PUBACK, PacketType.PUBREC
+PUBACK: Final = PacketType.PUBACK
+PUBREC: Final = PacketType.PUBREC
 KINDS = ((1, PUBACK), (2, PUBREC))
 
 
@@ -42,7 +43,7 @@ class AcknowledgementTests(RecordCase):
             self.assertEqual(([], [(b"1", 1, False)]), (world.to_client, self.sent(world)))
             self.assertNotIn(("acked", "middleware"), world.notes.events)
             world.notary_writes()
-            self.assertEqual([Acknowledgement(kind, 1)], world.to_client)
+            self.assertEqual([Acknowledgement(kind, 1)], world.to_client)  # type: ignore[arg-type]
             self.assertEqual([(b"1", "middleware", 0)], world.notary.records)
             self.assertIn(("acked", "middleware"), world.notes.events)
 
@@ -73,7 +74,7 @@ class AcknowledgementTests(RecordCase):
                 self.assertEqual([], world.to_client)
                 world.notary_writes()
                 self.assertEqual([(b"1", "upstream", code)], world.notary.records)
-                self.assertEqual([Acknowledgement(kind, 1, code)], world.to_client)
+                self.assertEqual([Acknowledgement(kind, 1, code)], world.to_client)  # type: ignore[arg-type]
                 world.settle()
                 self.assertEqual(({}, {}), (world.store.messages, world.client.unacked))
 
@@ -97,10 +98,10 @@ class AdmissionTests(RecordCase):
             world = self.opened()
             world.notary.admits = Admission.REFUSED
             world.publish(b"1", qos, recorded=True)
-            self.assertEqual(([Acknowledgement(kind, 1, REFUSED)], 0), (world.to_client, world.notes.in_buffer))
+            self.assertEqual(([Acknowledgement(kind, 1, REFUSED)], 0), (world.to_client, world.notes.in_buffer))  # type: ignore[arg-type]
             world.settle()
             world.notary.admits = Admission.ADMITTED
-            world.sends(Publish(f"t{RECORDED}", b"2", qos, packet_id=1))
+            world.sends(Publish(f"t{RECORDED}", b"2", qos, packet_id=1))  # type: ignore[arg-type]
             world.settle()
             self.assertEqual([b"2"], [payload for payload, _qos in world.broker.delivered])
 
@@ -184,7 +185,7 @@ class RepetitionTests(RecordCase):
             world.crash(written=False)
             world.connect()
             self.accepted(world)
-            self.repeated(world, 2, **change)  # type: ignore[arg-type]
+            self.repeated(world, 2, **change)
             self.assertEqual(Disconnect(ReasonCode.PROTOCOL_ERROR), world.client.got_packets[-1])
             self.assertEqual([], world.notary.records)
 
@@ -216,7 +217,7 @@ class RepetitionTests(RecordCase):
             given.append(receipt)
             acknowledge(packet, source, receipt, recorded=recorded)
 
-        world.notary.acknowledge = note  # type: ignore[method-assign]
+        world.notary.acknowledge = note
         world.publish(b"1", 2, recorded=True)
         world.store.commit()
         world.notary_writes()

@@ -655,7 +655,7 @@ class AnyOrder(RuleBasedStateMachine):
         response = None
         if message.qos:
             kind = PacketType.PUBACK if message.qos == 1 else PacketType.PUBREC
-            response = Acknowledgement(kind, message.packet_id, code)
+            response = Acknowledgement(kind, message.packet_id, code)  # type: ignore[arg-type]
         if exchange.reservation is not None or exchange.recorded:
             self.recorder.complete(exchange, response, AckedBy.UPSTREAM, self._completed)
 

@@ -97,7 +97,7 @@ class BeginningTests(SynchronousTestCase):
             pair.session.upstream_opened()
             pair.upstream(Connack(properties=properties))
             for [packet] in (pair.take_upstream(), pair.take_client()):
-                found = packet.properties  # type: ignore[union-attr]
+                found = packet.properties
                 self.assertEqual((found.maximum_packet_size, found.topic_alias_maximum), (size, aliases))
 
     def test_server_keep_alive(self) -> None:
@@ -309,7 +309,7 @@ class PassingTests(SynchronousTestCase):
         for version in VERSIONS:
             pair = Pair(version).open()
             for qos in (0, 1, 2):
-                pair.client(*(Publish("t", b"", qos, packet_id=qos and number) for number in (1, 2)))  # type: ignore[arg-type]
+                pair.client(*(Publish("t", b"", qos, packet_id=qos and number) for number in (1, 2)))
             self.assertEqual(pair.count("buffer_messages_stored"), 4)
             pair.upstream(puback(1), pubrec(2), Acknowledgement(PacketType.PUBCOMP, 2), Pingresp())
             if version is V5:
@@ -403,8 +403,8 @@ class PropertyTests(SynchronousTestCase):
         [message] = pair.take_upstream()
         pair.upstream(puback(1, user=user))
         [answer] = pair.take_client()
-        self.assertEqual(message.properties.user, user[:1])  # type: ignore[union-attr]
-        self.assertEqual(answer.properties.user, user[1:2])  # type: ignore[union-attr]
+        self.assertEqual(message.properties.user, user[:1])
+        self.assertEqual(answer.properties.user, user[1:2])
 
     def test_name_in_a_payload(self) -> None:
         """Where such a name is not a property the octets pass as they are."""
@@ -691,7 +691,7 @@ class RecordingTests(SynchronousTestCase):
         sent = self.publish(1, user=(("svc-nonce", nonce), ("a", "b")))
         self.assertEqual(self.recorder.begun, [(sent, Level.SIGN_REQUEST, nonce)])
         [passed] = self.pair.take_upstream()
-        self.assertEqual(passed.properties.user, (("a", "b"),))  # type: ignore[union-attr]
+        self.assertEqual(passed.properties.user, (("a", "b"),))
         answer = puback(1, 0x10, reason_string="none")
         self.pair.upstream(answer)
         self.assertEqual((self.pair.take_client(), self.pair.session.recording), ([], True))
@@ -717,7 +717,7 @@ class RecordingTests(SynchronousTestCase):
             pair.session.upstream_opened()
             pair.upstream(Connack(properties=Properties(receive_maximum=given_maximum)))
             [answer] = pair.take_client()
-            self.assertEqual(answer.properties.receive_maximum, expected)  # type: ignore[union-attr]
+            self.assertEqual(answer.properties.receive_maximum, expected)
 
     def test_order_of_each_type(self) -> None:
         """Responses are sent in the order of the broker, each type by itself."""

@@ -98,7 +98,7 @@ class PassThroughTests(TurnCase):
             self.assertLessEqual(len(more), STEPS)
             got += more
         self.assertFalse(device.wire.paused)
-        self.assertEqual([each.packet_id for each in got], list(range(1, MANY + 1)))  # type: ignore[union-attr]
+        self.assertEqual([each.packet_id for each in got], list(range(1, MANY + 1)))
 
     def test_others_are_served_between(self) -> None:
         """Clients that flood share the turns; what one sends that does not is handled in its own read."""

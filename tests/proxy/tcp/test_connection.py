@@ -209,11 +209,12 @@ class BeginningTests(SynchronousTestCase):
         target = RuleTarget(snis=Patterns((HostPattern.parse("db.example"),)), alpns=Values(frozenset({"postgresql"})))
         policies = Policies.of(AuthorizationPolicy("p", Action.ALLOW, (Rule("r", targets=(target,)),)))
         rig = TcpRig(policies=policies)
-        for facts, admitted in (
+        cases: list[tuple[dict[str, Any], bool]] = [
             ({"server_name": "db.example", "alpn": "postgresql"}, True),
             ({"server_name": "db.example"}, False),
             ({"alpn": "postgresql"}, False),
-        ):
+        ]
+        for facts, admitted in cases:
             wire = HalfWire(Handle(replace(evidence_of(CALLER), **facts)))
             rig.listener._build(rig.known).makeConnection(wire)
             self.assertEqual(wire.aborted, not admitted, facts)
@@ -557,7 +558,7 @@ class ReauthorizationTests(SynchronousTestCase):
         """A connection that cannot be decided is dropped, with its connection to the application."""
         rig = TcpRig()
         client, wire = rig.accept()
-        client.reauthorize = lambda: 1 / 0  # type: ignore[method-assign, assignment, return-value]
+        client.reauthorize = lambda: 1 / 0  # type: ignore[assignment, return-value]
         rig.change(AUTHORITY.bundles())
         self.assertTrue(wire.aborted and rig.far()[1].aborted)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)

@@ -7,6 +7,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.tcp.relay import RelayEnd
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
+from tests.mixins import TestsMixin
 from tests.proxy.tcp.rig import HalfWire, lose
 from tests.transport.pairs import Pair
 from tests.transport.test_closing import HalfClosing
@@ -14,7 +15,7 @@ from tests.transport.test_closing import HalfClosing
 BULK = bytes(range(256)) * 2048
 
 
-class TlsRelayTestsMixin:
+class TlsRelayTestsMixin(TestsMixin):
     """A client over TLS, and an application without."""
 
     tls: type[TlsProtocol]

@@ -7,16 +7,17 @@ from typing import Any, ClassVar
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from OpenSSL import SSL
+from OpenSSL._util import lib as _lib
 from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.transport.errors import HandshakeFailed
 from svc.transport.fast.tls import BUFFER_SIZE, WRITE_SIZE
 from svc.transport.handshake import FastTlsProtocol, StockTlsProtocol, TlsProtocol
+from tests.mixins import TestsMixin
 from tests.transport.pairs import Application, Pair, Producer
 
-PARTIAL_WRITE = SSL._lib.SSL_MODE_ENABLE_PARTIAL_WRITE
+PARTIAL_WRITE = _lib.SSL_MODE_ENABLE_PARTIAL_WRITE
 SIZES = st.lists(st.sampled_from([0, 1, 2, 100, 16383, 16384, 16385, WRITE_SIZE, WRITE_SIZE + 1]), max_size=5)
 CHUNKS = st.lists(st.sampled_from([1, 5, 21, 22, 1000, 16406, 70000, BUFFER_SIZE * 2]), min_size=1, max_size=5)
 
@@ -26,7 +27,7 @@ def pattern(size: int, seed: int = 0) -> bytes:
     return bytes((index * 31 + (index >> 8) + seed) & 0xFF for index in range(min(size, 65521))) * (size // 65521 + 1)
 
 
-class DataPathTestsMixin:
+class DataPathTestsMixin(TestsMixin):
     """What holds on every data path."""
 
     tls: ClassVar[type[TlsProtocol]]
@@ -251,7 +252,7 @@ class DataPathTestsMixin:
         """With a TLS connection that takes part of a write only, the rest follows in order."""
         pair = self.pair()
         handle = pair.client.getHandle()
-        SSL._lib.SSL_set_mode(handle._ssl, PARTIAL_WRITE)
+        _lib.SSL_set_mode(handle._ssl, PARTIAL_WRITE)
         data = pattern(300_000)[:300_000]
         pair.client_app.transport.write(data)
         pair.pump()

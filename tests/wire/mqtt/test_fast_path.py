@@ -149,7 +149,7 @@ class FastPathTests(SynchronousTestCase):
     def test_common(self) -> None:
         """Messages and acknowledgements of four octets take the fast path in both versions."""
         kinds = (PacketType.PUBACK, PacketType.PUBREC, PacketType.PUBREL, PacketType.PUBCOMP)
-        common: list[Packet] = [Acknowledgement(kind, 0x1234) for kind in kinds]
+        common: list[Packet] = [Acknowledgement(kind, 0x1234) for kind in kinds]  # type: ignore[arg-type]
         for payload in (b"", b"x" * 100, b"x" * 200, b"x" * 16_000):
             common.append(Publish("site/line 1/sensor", payload, retain=True))
             common += [Publish("site/line 1/sensor", payload, 1, dup=True, packet_id=65_535)]

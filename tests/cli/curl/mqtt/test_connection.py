@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 from twisted.internet import error
 from twisted.internet.defer import CancelledError, Deferred
@@ -46,7 +47,7 @@ class ConnectionCase(SynchronousTestCase):
         self.clock = self.broker.clock
         self.connection = self.successResultOf(Deferred.fromCoroutine(self.broker.connect(self.version)))
 
-    def failed(self, reason: str, result: Deferred[object]) -> str:
+    def failed(self, reason: str, result: Deferred[Any]) -> str:
         """The text of the failure; no timer is left."""
         error = self.failureResultOf(result, BrokerFailed).value
         self.assertEqual(reason, error.reason)
@@ -220,7 +221,7 @@ class EndTests(ConnectionCase):
         self.broker.send(*[Publish(TOPIC, b"x")] * RECEIVE_MAXIMUM)
         transport = self.broker.transport
         ends: list[str] = []
-        transport.loseConnection = lambda: ends.append("lose")  # type: ignore[method-assign]
+        transport.loseConnection = lambda: ends.append("lose")
         closed = self.connection.close()
         self.assertEqual((["lose"], "producing"), (ends, transport.producerState))
         self.clock.advance(CLOSE_SECONDS)
@@ -248,7 +249,7 @@ class NetworkTests(SynchronousTestCase):
         protocol = factory.buildProtocol(None)
         transport = StringTransport()
         protocol.makeConnection(transport)
-        connection = self.successResultOf(connecting)
+        connection: Any = self.successResultOf(connecting)
         [connect] = Decoder("client").feed(transport.value())
         assert isinstance(connect, Connect)
         self.assertEqual(("u", b"p", True), (connect.username, connect.password, connect.clean_start))
@@ -274,5 +275,5 @@ class NetworkTests(SynchronousTestCase):
     def test_not_connected(self) -> None:
         """No connection in time is an error of the network."""
         reactor, connecting = self.connect("mqtt://192.0.2.1:1883")
-        reactor.tcpClients[0][2].clientConnectionFailed(None, Failure(error.TimeoutError()))
+        reactor.tcpClients[0][2].clientConnectionFailed(None, Failure(error.TimeoutError()))  # type: ignore[arg-type]
         self.assertEqual("connect_timeout", self.failureResultOf(connecting, NetworkError).value.reason)

@@ -92,7 +92,7 @@ class RestartTests(BufferCase):
         self.buffer.store(owner, message(b"lost"))
         self.opened.crash()
         [found] = self.opened.begin()
-        found.session.connect.will.properties = WILL.properties  # type: ignore[union-attr]
+        found.session.connect.will.properties = WILL.properties
         self.assertEqual(owner, found.session)
         self.assertEqual({5: ReceivedId(1, True, "receipt", 0x10, b"digest")}, found.received)
         self.assertEqual((2, sum(each.size for each in sent), NOW, 2), (found.messages, found.octets, found.oldest, 2))
@@ -324,7 +324,7 @@ class OpeningTests(SynchronousTestCase):
         self.opened.begin()
         for path, mode in ((os.path.dirname(self.opened.path), 0o700), (self.opened.path, 0o600)):
             self.assertEqual(mode, stat.S_IMODE(os.stat(path).st_mode))
-        connection = self.opened.buffer._groups._writer._connection  # type: ignore[union-attr]
+        connection = self.opened.buffer._groups._writer._connection
         assert connection is not None
         synchronous.append(connection.execute("PRAGMA synchronous").fetchone()[0])
         self.assertEqual([2], synchronous)
@@ -491,7 +491,7 @@ class ValueTests(SynchronousTestCase):
         st.booleans(),
         st.booleans(),
         st.integers(0, 65535),
-        st.text(st.characters(codec="ascii", categories=("L",)), min_size=1, max_size=20),
+        st.text(st.characters(codec="ascii", categories=("L",)), min_size=1, max_size=20),  # type: ignore[arg-type]
         st.none() | st.integers(0, 2**32 - 1),
     )
     def test_messages(
