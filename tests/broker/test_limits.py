@@ -379,6 +379,6 @@ class SharedWire(Wire):
 
     def protocol_of(self, broker: Broker) -> BrokerConnection:
         """Make the broker's end."""
-        protocol = self._factory.buildProtocol(None)  # type: ignore[arg-type]
+        protocol = self._factory.buildProtocol(None)
         assert isinstance(protocol, BrokerConnection)
         return protocol

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -11,13 +12,14 @@ from svc.identity.errors import ChainUntrusted, SvidInvalid
 from svc.policy.engine import Denied
 from svc.proxy.errors import FormerSvidRefused
 from svc.proxy.evaluation import Kept, Refused, evaluated
+from svc.telemetry.labels import UpstreamCause
 from svc.transport.errors import OwnIdentityWithdrawn
 from tests.proxy.rig import AUTHORITY, BASE, CALLER, Rig, evidence_of
 
 PEER: Final = str(CALLER.spiffe_id)
 UNTRUSTED: Final = ChainUntrusted(spiffe_id=PEER, trust_domain="prod.example", detail="no root")
 #: The error; the cause with which the connection is closed; denials counted for policies and for SVIDs; the record.
-TABLE: Final[list[tuple[SvcError, str, tuple[int, int], str | None]]] = [
+TABLE: Final[list[tuple[SvcError, UpstreamCause, tuple[int, int], str | None]]] = [
     (OwnIdentityWithdrawn(presented=PEER, own="none"), "identity_withdrawn", (0, 0), None),
     (FormerSvidRefused(cause=UNTRUSTED), "rotation", (0, 0), "own_svid_refused"),
     (Denied(identity=CALLER.spiffe_id, policy="p", rule="r"), "reauthorization", (1, 0), "policy_deny"),
@@ -25,8 +27,8 @@ TABLE: Final[list[tuple[SvcError, str, tuple[int, int], str | None]]] = [
 ]
 
 
-def raising(error: Exception) -> bool:
-    """Refuse."""
+def refuse(error: Exception) -> bool:
+    """Refuse a connection."""
     raise error
 
 
@@ -36,7 +38,7 @@ class EvaluationTests(SynchronousTestCase):
     def test_table(self) -> None:
         """Each error has its cause, is counted and recorded, of clients and of peers."""
         for error, cause, denials, record in TABLE:
-            evaluation = evaluated(lambda error=error: raising(error))
+            evaluation = evaluated(partial(refuse, error))
             self.assertEqual(evaluation, Refused(cause, error))
             for direction in ("inbound", "outbound"):
                 rig = Rig(inbound=direction == "inbound")
@@ -54,11 +56,11 @@ class EvaluationTests(SynchronousTestCase):
 
     def test_kept(self) -> None:
         """What nothing refuses stays, or ends in order."""
-        self.assertEqual([evaluated(lambda end=end: end) for end in (False, True)], [Kept.KEEP, Kept.DRAIN])
+        self.assertEqual([evaluated(lambda: False), evaluated(lambda: True)], [Kept.KEEP, Kept.DRAIN])
 
     def test_defect(self) -> None:
         """Another error is a defect, not an evaluation."""
-        self.assertRaises(ZeroDivisionError, evaluated, lambda: raising(ZeroDivisionError()))
+        self.assertRaises(ZeroDivisionError, evaluated, partial(refuse, ZeroDivisionError()))
 
     def test_peer_before_policies(self) -> None:
         """A peer that cannot be verified any more is not authorized; rotation is looked at last."""
