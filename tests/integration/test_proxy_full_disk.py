@@ -159,7 +159,7 @@ class FullDiskTests(DiskTestCase):
 
 
 class SharedDiskTests(DiskTestCase):
-    """One identity fills a small disk; another one goes on."""
+    """One identity fills a small disk, or what one proxy may take of a large one; another one goes on."""
 
     def answers(self, proxy: Breakable, tls: ssl.SSLContext, count: int) -> list[Response]:
         """Ask on one connection for large records, until one is refused or there are as many."""
@@ -172,7 +172,17 @@ class SharedDiskTests(DiskTestCase):
 
     def test_one_fills_it(self) -> None:
         """Who holds most gets 503 and is named, others have records; also after a crash, and with nothing lost."""
-        proxy = self.proxy(memory_disk(self.stack, "64m"))
+        self.assert_shared(self.proxy(memory_disk(self.stack, "64m")), "on the disk")
+
+    def test_one_fills_what_a_proxy_may_take(self) -> None:
+        """The same where ``notary.maxBytes`` is the limit."""
+        proxy = Breakable(self.stack, notary={"maxBytes": "64MiB"})
+        proxy.serve()
+        self.assertEqual(200, proxy.ask("signRequest").status)
+        self.assert_shared(proxy, "below notary.maxBytes")
+
+    def assert_shared(self, proxy: Breakable, limit: str) -> None:
+        """One identity gets most of 64 MiB and is refused; another one goes on."""
         greedy, other = proxy.ground.tls, proxy.ground.other
         room = partial(proxy.metric, "svc_proxy_notary_room_bytes")
         eventually(lambda: room() < 64 * 1024 * 1024, what="a measurement")
@@ -194,9 +204,7 @@ class SharedDiskTests(DiskTestCase):
             self.assertEqual(200, proxy.ask("workload").status)
             self.assertTrue(proxy.readiness()["store"]["ok"])
         [logged, *_] = eventually(lambda: proxy.records("svc.notary.record.failed"), what="the record of a refusal")
-        self.assertRegex(
-            logged["detail"], r"\d+ octets are left on the disk, and records of \S+/sa/api take \d+ already"
-        )
+        self.assertRegex(logged["detail"], rf"\d+ octets are left {limit}, and records of \S+/sa/api take \d+ already")
         self.assertGreater(room(), 4 * 1024 * 1024)
         self.assertEqual([], proxy.lost())
 

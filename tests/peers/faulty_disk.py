@@ -87,15 +87,22 @@ class Breakable(RunningProxy):
         stack: ends both.
         folder: the folder of its database.
         listener: further keys of its listener.
+        notary: further keys of the notary.
     """
 
     def __init__(
-        self, stack: ExitStack, folder: Path | None = None, *, listener: Mapping[str, Any] | None = None
+        self,
+        stack: ExitStack,
+        folder: Path | None = None,
+        *,
+        listener: Mapping[str, Any] | None = None,
+        notary: Mapping[str, Any] | None = None,
     ) -> None:
         self.ground: Ground = GROUND.get()
         self.application = Application(stack)
-        notary = {} if folder is None else {"path": str(folder / "notary.db")}
-        super().__init__(self.ground.authority, f"127.0.0.1:{self.application.port}", notary=notary, listener=listener)
+        database = {} if folder is None else {"path": str(folder / "notary.db")}
+        upstream = f"127.0.0.1:{self.application.port}"
+        super().__init__(self.ground.authority, upstream, notary={**database, **(notary or {})}, listener=listener)
         stack.callback(self.stop)
         self.database = Path(self.config["notary"]["path"])
         self.acknowledged: list[str] = []
