@@ -11,8 +11,8 @@ from typing import Any
 
 from docs.generator.docstrings import attribute_comments
 from docs.generator.pages import TOP, PageBroken, table
-from svc.proxy import release_points
 from svc.proxy.http import exchange as http_exchange
+from svc.proxy.records import release_points
 from svc.workload import interface
 
 

@@ -15,9 +15,9 @@ from svc.pqissuer import web as pqissuer_web
 from svc.proxy.config import LimitSettings, NotarySettings, TimeoutSettings
 from svc.proxy.eviction import MOST_SHARES
 from svc.proxy.http.notary_endpoint import MAX_SEARCHES
-from svc.proxy.record_budget import MAX_CLIENTS
-from svc.proxy.record_places import TOGETHER
-from svc.proxy.record_room import SCARCE_OCTETS
+from svc.proxy.records.budget import MAX_CLIENTS
+from svc.proxy.records.places import TOGETHER
+from svc.proxy.records.room import SCARCE_OCTETS
 from svc.settings import MAX_FILE as MAX_CONFIGURATION
 from svc.settings import format_duration, format_size
 from svc.shares import MAX_REMEMBERED

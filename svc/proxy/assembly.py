@@ -58,20 +58,20 @@ from svc.proxy.mqtt.context import MqttContext
 from svc.proxy.mqtt.interfaces import MqttLimits, MqttSession
 from svc.proxy.mqtt.recorder import PublishRecords
 from svc.proxy.mqtt.session import PassThroughSession
-from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, PolicyReports, Reports
 from svc.proxy.peer_conditions import PeerConditions
-from svc.proxy.receipt_collector import ReceiptCollector
-from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource
-from svc.proxy.record_budget import Allowance, RecordBudget
-from svc.proxy.record_places import RecordPlaces
-from svc.proxy.record_room import RecordRoom
-from svc.proxy.release_points import ReleaseObserver, unobserved
+from svc.proxy.records.budget import Allowance, RecordBudget
+from svc.proxy.records.notarizer import Notarizer
+from svc.proxy.records.places import RecordPlaces
+from svc.proxy.records.receipt_collector import ReceiptCollector
+from svc.proxy.records.receipt_pages import ReceiptPages, ReceiptResource
+from svc.proxy.records.release_points import ReleaseObserver, unobserved
+from svc.proxy.records.room import RecordRoom
+from svc.proxy.relayed_context import RelayedContext
 from svc.proxy.service import ProxyService
 from svc.proxy.status import proxy_members, proxy_totals
 from svc.proxy.stores import make_store, store_name
 from svc.proxy.tcp.connection import TcpConnection
-from svc.proxy.tcp.context import TcpContext
 from svc.settings import HostPort
 from svc.store.retention import RetentionService
 from svc.telemetry.events import Event, Severity
@@ -444,7 +444,7 @@ class Assembly:
         return self._http_listener(settings, observer, shared)
 
     def _tcp_listener(self, settings: ListenerSettings, observer: ListenerObserver, shared: dict[str, Any]) -> Listener:
-        context = TcpContext(**shared, **self._relayed(settings, observer))
+        context = RelayedContext(**shared, **self._relayed(settings, observer))
         endpoint = self._server_endpoint(settings, observer)
         return Listener(context, endpoint, lambda connections: TcpConnection(context, connections))
 

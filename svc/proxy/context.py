@@ -23,7 +23,7 @@ from svc.process.turns import Turns
 from svc.proxy.config import LimitSettings, OnRotation, TimeoutSettings
 from svc.proxy.errors import FormerSvidRefused
 from svc.proxy.evaluation import Evaluation, Refused, evaluated
-from svc.proxy.http.reporter import PolicyDecision, Reporter
+from svc.proxy.reporter import PolicyDecision, Reporter
 from svc.telemetry.metrics import ListenerMetrics
 from svc.transport.chain_cache import VerifiedChainCache
 from svc.transport.errors import OwnIdentityWithdrawn

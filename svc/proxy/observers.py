@@ -20,8 +20,8 @@ from svc.policy.engine import Decision, Denied, MatchedRule
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import ReauthorizationSummary
 from svc.proxy.config import ProxySettings
-from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
-from svc.proxy.record_room import RoomReport
+from svc.proxy.records.room import RoomReport
+from svc.proxy.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
 from svc.sqlite.kind import Operation
 from svc.store.interface import Entity
 from svc.telemetry.connections import (
@@ -119,7 +119,7 @@ class Reports(ConnectionLog):
         self._clock = clock
         self._dry_runs = RecordLimiter(DRY_RUN_INTERVAL, MAX_DRY_RUNS)
         self._held = RecordLimiter(HELD_INTERVAL, MAX_HELD)
-        #: See :class:`svc.proxy.http.reporter.Reporter`.
+        #: See :class:`svc.proxy.reporter.Reporter`.
         self.every_exchange = self.recorded_exchanges = False
         self._paths = False
         self._audits_denials = True
@@ -146,14 +146,14 @@ class Reports(ConnectionLog):
         emit(self.log, Event.CONNECTIONS_REAUTHORIZED, attributes=summary.attributes)
 
     def admission_held(self, client: str, reason: AdmissionWait, places: int) -> None:
-        """See :data:`svc.proxy.record_places.HeldObserver`; an identity is named once in ten seconds."""
+        """See :data:`svc.proxy.records.places.HeldObserver`; an identity is named once in ten seconds."""
         self._metrics.admission_held(reason)
         omitted = self._held.admit((client, reason), self._clock.seconds())
         if omitted is not None:
             attributes = {"reason": reason, "places": places, "repeated": omitted or None}
             emit(self.log, Event.ADMISSIONS_HELD, peer_spiffe_id=client, attributes=attributes)
 
-    # svc.proxy.http.reporter.Reporter
+    # svc.proxy.reporter.Reporter
 
     def denied(
         self,
@@ -166,7 +166,7 @@ class Reports(ConnectionLog):
         request: RequestHead | None = None,
         decision: PolicyDecision | None = None,
     ) -> None:
-        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        """See :class:`svc.proxy.reporter.Reporter`."""
         self.denials.add(reason)
         if not self._denials.admit(reason, address or peer):
             return
@@ -183,7 +183,7 @@ class Reports(ConnectionLog):
         )
 
     def dry_run_differs(self, peer: str, decision: Decision, *, listener: str, request: RequestHead | None) -> None:
-        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        """See :class:`svc.proxy.reporter.Reporter`."""
         matched = decision.matched[-1]
         omitted = self._dry_runs.admit((peer, matched), self._clock.seconds())
         if omitted is None:
@@ -202,7 +202,7 @@ class Reports(ConnectionLog):
     def audited(
         self, peer: str, matched: MatchedRule, *, permitted: bool, listener: str, request: RequestHead | None
     ) -> None:
-        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        """See :class:`svc.proxy.reporter.Reporter`."""
         # Who is refused must not fill the log.
         if not self._audits_denials or not (permitted or self._denials.admit("policy_audited", peer)):
             return
@@ -221,7 +221,7 @@ class Reports(ConnectionLog):
         )
 
     def evicted(self, reason: str, address: str, peer: str, detail: str) -> None:
-        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        """See :class:`svc.proxy.reporter.Reporter`."""
         if self._limiter.admit(reason, "*"):
             emit(
                 self.log,
@@ -233,7 +233,7 @@ class Reports(ConnectionLog):
             )
 
     def exchange_failed(self, reason: str, peer: str, detail: str, precise: str = "") -> None:
-        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        """See :class:`svc.proxy.reporter.Reporter`."""
         self.failed_exchanges += 1
         if not self._limiter.admit(reason, peer):
             return
@@ -257,7 +257,7 @@ class Reports(ConnectionLog):
         )
 
     def connection_ended(self, summary: ConnectionSummary) -> None:
-        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        """See :class:`svc.proxy.reporter.Reporter`."""
         emit(
             self.log,
             Event.CONNECTION_SERVED,
@@ -276,7 +276,7 @@ class Reports(ConnectionLog):
         )
 
     def exchange_ended(self, summary: ExchangeSummary) -> None:
-        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        """See :class:`svc.proxy.reporter.Reporter`."""
         if self.every_exchange:
             emit(
                 self.log,
@@ -297,7 +297,7 @@ class Reports(ConnectionLog):
             )
 
     def message_recorded(self, summary: MessageSummary) -> None:
-        """See :class:`svc.proxy.http.reporter.Reporter`."""
+        """See :class:`svc.proxy.reporter.Reporter`."""
         emit(
             self.log,
             Event.ACCESS_RECORDED,

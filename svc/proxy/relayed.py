@@ -20,9 +20,9 @@ from svc.policyfiles.settings import Policies
 from svc.proxy.errors import IdentityGone, ProxyError
 from svc.proxy.evaluation import Evaluation, Kept, Refused
 from svc.proxy.eviction import IdentityShare
-from svc.proxy.http.reporter import ConnectionSummary, PolicyDecision
 from svc.proxy.listener import Connection
-from svc.proxy.tcp.context import TcpContext
+from svc.proxy.relayed_context import RelayedContext
+from svc.proxy.reporter import ConnectionSummary, PolicyDecision
 from svc.telemetry.labels import Cause
 from svc.transport.errors import PeerCredentialsEnded, TransportError
 from svc.transport.evidence import PeerEvidence, peer_evidence
@@ -39,7 +39,7 @@ class RelayedClient:
     evictable = True
     transport: Any
 
-    def __init__(self, context: TcpContext, registry: set[Connection]) -> None:
+    def __init__(self, context: RelayedContext, registry: set[Connection]) -> None:
         self.context = context
         self._registry = registry
         self._attempt: Deferred[IProtocol] | None = None

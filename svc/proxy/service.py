@@ -25,9 +25,9 @@ from svc.process.lifecycle import FreedMemory, return_memory, stop_if_running
 from svc.proxy.config import ProxySettings, redacted_config
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
-from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import NotaryStoreReports, Reports
-from svc.proxy.receipt_collector import ReceiptCollector
+from svc.proxy.records.notarizer import Notarizer
+from svc.proxy.records.receipt_collector import ReceiptCollector
 from svc.proxy.reload import RestartNeeded, plan_reload
 from svc.sqlite.errors import JournalStuck
 from svc.store.errors import StoreError

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.naming import PROPERTY_NONCE, PROPERTY_RECEIPT_ID
 from svc.notary.ids import new_nonce, printed_id
 from svc.proxy.mqtt.recorder import MAX_OPEN_EXCHANGES
-from svc.proxy.release_points import ReleasePoint
+from svc.proxy.records.release_points import ReleasePoint
 from svc.wire.mqtt import (
     Acknowledgement,
     Disconnect,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from svc.naming import PROPERTY_NONCE, PROPERTY_RECEIPT_ID
 from svc.notary.ids import new_nonce
 from svc.proxy.mqtt.recorder import MAX_OPEN_EXCHANGES
-from svc.proxy.release_points import ReleasePoint
+from svc.proxy.records.release_points import ReleasePoint
 from svc.strictjson import b64u_encode
 from svc.wire.mqtt import (
     Acknowledgement,

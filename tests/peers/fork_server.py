@@ -46,7 +46,7 @@ class Stopper:
     """
 
     def __init__(self, step: str, after: int) -> None:
-        from svc.proxy.release_points import ReleasePoint
+        from svc.proxy.records.release_points import ReleasePoint
 
         self._step = ReleasePoint(step)
         self._left = after

@@ -33,16 +33,16 @@ from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.notary_endpoint import CollectedReceipts, NotaryEndpoint, ReservedPath
 from svc.proxy.http.peer_verification import PeerVerifier, VerifiedEndpoint
-from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.listener import Connection
-from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import ListenerObserver
 from svc.proxy.peer_conditions import PeerConditions
-from svc.proxy.receipt_collector import ReceiptCollector
-from svc.proxy.record_budget import Allowance, RecordBudget
-from svc.proxy.record_places import RecordPlaces
-from svc.proxy.release_points import ReleaseObserver, unobserved
+from svc.proxy.records.budget import Allowance, RecordBudget
+from svc.proxy.records.notarizer import Notarizer
+from svc.proxy.records.places import RecordPlaces
+from svc.proxy.records.receipt_collector import ReceiptCollector
+from svc.proxy.records.release_points import ReleaseObserver, unobserved
+from svc.proxy.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
 from svc.telemetry.metrics import ProxyMetrics
 from svc.testing.ca import TestAuthority
 from svc.testing.store import MemoryStore

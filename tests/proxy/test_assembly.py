@@ -26,9 +26,9 @@ from svc.proxy.config import ProxySettings
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.peer_verification import VerifiedEndpoint
 from svc.proxy.listener import Listener
+from svc.proxy.relayed_context import RelayedContext
 from svc.proxy.service import ProxyService
 from svc.proxy.tcp.connection import TcpConnection
-from svc.proxy.tcp.context import TcpContext
 from svc.settings import parse
 from svc.telemetry.events import Event
 from svc.testing.ca import TestAuthority
@@ -310,7 +310,7 @@ class ListenerTests(AssemblyTestCase):
         settings = self.settings(TCP)
         listener = self.listener("db", settings)
         context = listener.context
-        assert isinstance(context, TcpContext)
+        assert isinstance(context, RelayedContext)
         self.assertIsInstance(context.endpoint, PlainClientEndpoint)
         self.assertIsInstance(built(listener), TcpConnection)
         self.assertEqual(listener._endpoint._creator.alpn, (b"postgresql",))
@@ -321,7 +321,7 @@ class ListenerTests(AssemblyTestCase):
     def test_tcp_outbound(self) -> None:
         """Outbound it connects to the peer with the protocols that it offers."""
         context = self.listener("away", self.settings(TCP_OUT)).context
-        assert isinstance(context, TcpContext)
+        assert isinstance(context, RelayedContext)
         endpoint: Any = context.endpoint
         self.assertEqual((endpoint._creator.alpn, context.policies), ((b"postgresql",), None))
         self.assertEqual(context.upstream, "the peer at db.bank:8443")

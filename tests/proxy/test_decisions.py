@@ -33,7 +33,7 @@ from svc.proxy.config import ListenerSettings, ProxySettings, TimeoutSettings
 from svc.proxy.errors import LevelInvalid, ProxyError, RequestRefused, RequestTimeout, UpstreamTimeout
 from svc.proxy.http.caller import PlainCaller, VerifiedCaller, asked_level, given_nonce
 from svc.proxy.http.exchange import overdue
-from svc.proxy.notarizer import Reservation
+from svc.proxy.records.notarizer import Reservation
 from svc.proxy.reload import RELOADABLE, RestartNeeded, plan_reload
 from svc.settings import parse
 from svc.strictjson import b64u_encode
@@ -41,8 +41,8 @@ from svc.wire.forwarded import ForwardedHop
 from svc.wire.http1 import RequestHead, RequestParser
 from tests.proxy.parts import settings_of
 from tests.proxy.policies import admit_domain, admit_nobody, allow_paths, path_rule, policy
+from tests.proxy.records.test_notarizer import GENERATION
 from tests.proxy.rig import CALLER, OWN, Rig, evidence_of
-from tests.proxy.test_notarizer import GENERATION
 from tests.refusals import assert_refused
 
 NONCE = b64u_encode(bytes(16))

@@ -16,7 +16,7 @@ from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.proxy.config import LimitSettings
 from svc.proxy.http.client import ClientConnection
-from svc.proxy.http.reporter import ExchangeSummary
+from svc.proxy.reporter import ExchangeSummary
 from svc.store.errors import StoreClosed
 from tests.proxy.policies import admit_nobody
 from tests.proxy.rig import Rig, Wire, lose

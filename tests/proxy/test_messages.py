@@ -21,8 +21,8 @@ from svc.proxy.http.upstream import request_head
 from svc.strictjson import loads_object
 from svc.wire.fields import Field
 from svc.wire.http1 import End, Event, Interim, RequestHead, RequestParser, ResponseHead, ResponseParser
+from tests.proxy.records.test_notarizer import GENERATION
 from tests.proxy.rig import BASE
-from tests.proxy.test_notarizer import GENERATION
 
 LINES = b"X-Forwarded-Client-Cert: URI=a\r\n"
 

@@ -19,7 +19,7 @@ from svc.notary.level import Level
 from svc.notary.receipt import Redaction
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.http.response import MAX_WITHHELD
-from svc.proxy.record_budget import Allowance
+from svc.proxy.records.budget import Allowance
 from svc.store.errors import StoreClosed
 from svc.store.records import ReceiptQuery, StoredReceipt
 from svc.strictjson import b64u_encode, loads_object

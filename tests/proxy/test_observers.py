@@ -15,7 +15,6 @@ from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.policy.engine import Decision, MatchedRule
 from svc.proxy.credential_rotation import CredentialsUnmade
-from svc.proxy.http.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
 from svc.proxy.observers import (
     DRY_RUN_INTERVAL,
     HELD_INTERVAL,
@@ -25,6 +24,7 @@ from svc.proxy.observers import (
     NotaryStoreReports,
     Reports,
 )
+from svc.proxy.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
 from svc.telemetry.events import Category, Event, Severity
 from svc.telemetry.health import Health
 from svc.telemetry.metrics import ProxyMetrics
@@ -39,10 +39,10 @@ from svc.transport.errors import (
 )
 from svc.workload.errors import IdentityWithdrawn, PqIssuerError
 from tests.proxy.parts import LoggedEvent, LogTestCase, settings_of
+from tests.proxy.records.test_notarizer import GENERATION
 from tests.proxy.rig import BASE, CALLER, OWN, evidence_of
 from tests.proxy.test_credential_rotation import leaf_of
 from tests.proxy.test_decisions import head_of
-from tests.proxy.test_notarizer import GENERATION
 
 SUMMARY = ExchangeSummary(
     listener="web",

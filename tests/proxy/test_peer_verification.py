@@ -38,7 +38,7 @@ from svc.policy.attributes import UNKNOWN, Attributes, SecurityLevel
 from svc.policyfiles.document import SourceDocument
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.peer_conditions import PeerConditions
-from svc.proxy.record_budget import Allowance
+from svc.proxy.records.budget import Allowance
 from svc.store.errors import StoreUnavailable
 from svc.store.records import ReceiptQuery
 from svc.strictjson import loads_object

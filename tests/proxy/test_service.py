@@ -30,10 +30,10 @@ from svc.proxy.config import ProxySettings
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup
-from svc.proxy.notarizer import Notarizer
 from svc.proxy.observers import CredentialReports, NotaryStoreReports, PolicyReports, Reports
-from svc.proxy.receipt_collector import ReceiptCollector
-from svc.proxy.record_places import RecordPlaces
+from svc.proxy.records.notarizer import Notarizer
+from svc.proxy.records.places import RecordPlaces
+from svc.proxy.records.receipt_collector import ReceiptCollector
 from svc.proxy.service import ProxyService
 from svc.settings import ConfigInvalid, ConfigProblem, parse
 from svc.store.errors import StoreStuck, StoreUnavailable
@@ -46,9 +46,9 @@ from svc.testing.workload import MemorySource
 from svc.workload.errors import PqIssuerError, WorkloadApiLost
 from svc.workload.source import WorkloadSource
 from tests.proxy.parts import LogTestCase, Ports, RecordingListenerFactory, settings_of
+from tests.proxy.records.test_notarizer import GENERATION
 from tests.proxy.rig import AUTHORITY, BASE, OWN, Wire
 from tests.proxy.test_credential_rotation import PQ
-from tests.proxy.test_notarizer import GENERATION
 
 ONE = settings_of(("web", 8443))
 TWO = settings_of(("web", 8443), ("pay", 8444))

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from svc.process.status import ListenerStatus
 from svc.proxy.observers import NotaryStoreReports
-from svc.proxy.record_room import RoomReport
+from svc.proxy.records.room import RoomReport
 from svc.proxy.status import proxy_members
 from svc.telemetry.health import Health
 from tests.proxy.rig import BASE, OWN

@@ -31,14 +31,14 @@ from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.proxy.context import level_bounds
 from svc.proxy.errors import IdentityGone, LevelInvalid, RequestRefused
-from svc.proxy.notarizer import attested_client
+from svc.proxy.records.notarizer import attested_client
 from svc.transport.evidence import PeerEvidence
 from svc.wire.forwarded import ForwardedHop
 from svc.wire.http1 import RequestHead
 
 if TYPE_CHECKING:
     from svc.proxy.http.context import HttpContext
-    from svc.proxy.notarizer import Reservation
+    from svc.proxy.records.notarizer import Reservation
 
 _LEVEL: Final = HEADER_LEVEL.encode("ascii")
 _NONCE: Final = HEADER_NONCE.encode("ascii")

@@ -30,10 +30,10 @@ from svc.proxy.http.caller import Caller
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.exchange import Exchange
 from svc.proxy.http.notary_endpoint import ReservedPath
-from svc.proxy.http.reporter import ExchangeSummary
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection
 from svc.proxy.listener import Connection
+from svc.proxy.reporter import ExchangeSummary
 from svc.telemetry.labels import Cause
 from svc.transport.errors import KeyUpdateLimitReached, PeerCredentialsEnded, TransportError
 from svc.transport.fair_limiter import release_slot

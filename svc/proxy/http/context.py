@@ -15,8 +15,8 @@ from svc.proxy.eviction import EvictionOrder
 from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
 from svc.proxy.http.peer_verification import PeerVerifier
 from svc.proxy.http.upstream import UpstreamPool
-from svc.proxy.notarizer import Notarizer
-from svc.proxy.release_points import ReleaseObserver, unobserved
+from svc.proxy.records.notarizer import Notarizer
+from svc.proxy.records.release_points import ReleaseObserver, unobserved
 from svc.telemetry.labels import HTTP_METHODS
 from svc.telemetry.metrics import NotaryMetrics
 from svc.telemetry.unlocked import UnlockedCount, UnlockedDurations

@@ -45,10 +45,10 @@ from svc.proxy.http.answers import own_head, problem_body, problem_fields
 from svc.proxy.http.caller import asking_lines, notary_lines
 from svc.proxy.http.peer_verification import refusal_of
 from svc.proxy.http.recorder import Observation, Recorder, put_record
-from svc.proxy.http.reporter import ExchangeSummary, PolicyDecision
 from svc.proxy.http.response import ResponseWriter, interim_head
 from svc.proxy.http.upstream import UpstreamRequest
-from svc.proxy.release_points import ReleasePoint
+from svc.proxy.records.release_points import ReleasePoint
+from svc.proxy.reporter import ExchangeSummary, PolicyDecision
 from svc.strictjson import b64u_encode
 from svc.wire.fields import Field
 from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, RequestHead, ResponseHead
@@ -56,10 +56,11 @@ from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, RequestH
 if TYPE_CHECKING:
     from svc.notary.credentials import CredentialSet
     from svc.proxy.http.client import ClientConnection
-    from svc.proxy.http.peer_verification import PeerStatement, PeerVerifier
+    from svc.proxy.http.peer_verification import PeerVerifier
     from svc.proxy.http.upstream import UpstreamConnection
-    from svc.proxy.notarizer import Notarizer, Reservation
-    from svc.proxy.receipt_collector import CollectedPlace, ReceiptCollector
+    from svc.proxy.peer_statement import PeerStatement
+    from svc.proxy.records.notarizer import Notarizer, Reservation
+    from svc.proxy.records.receipt_collector import CollectedPlace, ReceiptCollector
 
 
 class ExchangeStage(Enum):

@@ -42,8 +42,8 @@ from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.notary.receipt import Disclosures
 from svc.proxy.errors import NotaryUnavailable
-from svc.proxy.notarizer import Notarizer
-from svc.proxy.receipt_collector import ReceiptCollector
+from svc.proxy.records.notarizer import Notarizer
+from svc.proxy.records.receipt_collector import ReceiptCollector
 from svc.reports.summary import receipt_summary
 from svc.store.errors import SearchesBusy
 from svc.store.interface import INotaryStore

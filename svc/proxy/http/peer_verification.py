@@ -55,24 +55,13 @@ from svc.proxy.errors import (
 from svc.proxy.http.recorder import Observation
 from svc.proxy.http.upstream import UpstreamConnection, UpstreamPool
 from svc.proxy.peer_conditions import PeerConditions
-from svc.proxy.receipt_collector import ReceiptCollector
+from svc.proxy.peer_statement import PeerStatement
+from svc.proxy.records.receipt_collector import ReceiptCollector
 from svc.transport.evidence import PeerEvidence, peer_evidence
 from svc.wire.http1 import End, Event, Excess, MessageRefused, ResponseHead
 
 _log = Logger()
 _CURRENT: Final = statement_path("current")
-
-
-@dataclass(slots=True)
-class PeerStatement:
-    """
-    The verified statement of a connection, and its peer; the envelope is kept to verify it again, and to store it once.
-    """
-
-    envelope: Envelope
-    evidence: StatementEvidence
-    peer: PeerEvidence
-    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

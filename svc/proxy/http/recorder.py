@@ -37,7 +37,7 @@ from svc.wire.http1 import RequestHead, ResponseHead
 if TYPE_CHECKING:
     from svc.proxy.errors import NotaryUnavailable
     from svc.proxy.http.context import HttpContext
-    from svc.proxy.notarizer import Reservation
+    from svc.proxy.records.notarizer import Reservation
     from svc.transport.evidence import PeerEvidence
 
 
@@ -254,8 +254,8 @@ def put_record(
     """
     Commit the record of an exchange; count and report the result.
 
-    Fires when the record is on disk; fails as :meth:`svc.proxy.notarizer.Notarizer.commit`. Where it is not durable in
-    time ``late`` ends the exchange, and how it ended is recorded in its place.
+    Fires when the record is on disk; fails as :meth:`svc.proxy.records.notarizer.Notarizer.commit`. Where it is not
+    durable in time ``late`` ends the exchange, and how it ended is recorded in its place.
     """
 
     def written(_signed: object) -> None:

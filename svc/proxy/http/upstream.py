@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from svc.proxy.context import AuthorizedConnection
     from svc.proxy.http.client import ClientConnection
     from svc.proxy.http.exchange import Exchange
-    from svc.proxy.http.peer_verification import PeerStatement, PeerVerifier
+    from svc.proxy.http.peer_verification import PeerVerifier
     from svc.proxy.http.recorder import Observation
     from svc.proxy.http.tunnel import Tunnel
+    from svc.proxy.peer_statement import PeerStatement
 
 #: Methods that may be sent again on a new connection when a pooled one turns out to be closed (RFC 9110 section 9.2.2).
 _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS", b"TRACE"})

@@ -28,15 +28,15 @@ from svc.policyfiles.settings import Policies
 from svc.process.turns import Turns
 from svc.proxy.context import level_bounds
 from svc.proxy.errors import IdentityGone, ProxyError
-from svc.proxy.http.reporter import PolicyDecision
 from svc.proxy.listener import Connection
 from svc.proxy.mqtt.context import MqttContext
 from svc.proxy.mqtt.errors import ClientIdRefused
 from svc.proxy.mqtt.interfaces import MqttSession
 from svc.proxy.mqtt.recorder import PublishRecorder, PublishRecords
 from svc.proxy.mqtt.upstream import BrokerFactory, MqttUpstream
-from svc.proxy.notarizer import attested_client
+from svc.proxy.records.notarizer import attested_client
 from svc.proxy.relayed import RelayedClient
+from svc.proxy.reporter import PolicyDecision
 from svc.telemetry.labels import Cause
 from svc.transport.errors import ConnectFailed, ConnectionLimitReached, KeyUpdateLimitReached, OwnSvidRefused
 from svc.transport.evidence import PeerEvidence

@@ -10,7 +10,7 @@ from svc.notary.level import Level
 from svc.proxy.mqtt.artifacts import ArtifactPublisher
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.recorder import PublishRecords
-from svc.proxy.tcp.context import TcpContext
+from svc.proxy.relayed_context import RelayedContext
 
 if TYPE_CHECKING:
     from svc.proxy.mqtt.connection import MqttConnection
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, kw_only=True)
-class MqttContext(TcpContext):
+class MqttContext(RelayedContext):
     """As a TCP listener: each client has one connection to the upstream."""
 
     #: Makes the session of a connection.

@@ -38,8 +38,8 @@ from svc.notary.publish_claims import PublishClaims
 from svc.notary.receipt_claims import ReceiptClaims, read_disclosures
 from svc.notary.record_bound import SIGNATURES_ROOM, PublishBound
 from svc.proxy.errors import NonceReplayed, NotaryUnavailable, ProxyError, PublishRefused, RecordTooLarge
-from svc.proxy.http.reporter import MessageSummary, Reporter
-from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
+from svc.proxy.records.release_points import ReleaseObserver, ReleasePoint, unobserved
+from svc.proxy.reporter import MessageSummary, Reporter
 from svc.store.records import StoredReceipt
 from svc.strictjson import JsonRefused, loads_object
 from svc.wire.mqtt import Acknowledgement, Properties, Publish, ReasonCode, Version
@@ -47,7 +47,7 @@ from svc.wire.mqtt import Acknowledgement, Properties, Publish, ReasonCode, Vers
 if TYPE_CHECKING:
     from twisted.internet.defer import Deferred
 
-    from svc.proxy.notarizer import Notarizer, Reservation
+    from svc.proxy.records.notarizer import Notarizer, Reservation
     from svc.telemetry.metrics import NotaryMetrics
 
 #: Octets of the exchanges of ended connections that wait for their repetition, and the seconds that they wait.

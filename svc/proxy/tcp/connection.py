@@ -21,7 +21,7 @@ from svc.policyfiles.settings import Policies
 from svc.proxy.errors import IdentityGone
 from svc.proxy.listener import Connection
 from svc.proxy.relayed import RelayedClient
-from svc.proxy.tcp.context import TcpContext
+from svc.proxy.relayed_context import RelayedContext
 from svc.proxy.tcp.relay import RelayEnd
 from svc.telemetry.labels import Cause
 from svc.transport.errors import (
@@ -84,7 +84,7 @@ class _UpstreamFactory(Factory):
 class TcpConnection(RelayedClient, RelayEnd):
     """A client's connection: authorized when it is accepted."""
 
-    def __init__(self, context: TcpContext, registry: set[Connection]) -> None:
+    def __init__(self, context: RelayedContext, registry: set[Connection]) -> None:
         RelayEnd.__init__(self)
         RelayedClient.__init__(self, context, registry)
         self._upstream: UpstreamEnd | None = None

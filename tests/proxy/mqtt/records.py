@@ -22,11 +22,11 @@ from svc.notary.receipt import Redaction
 from svc.notary.receipt_claims import ReceiptClaims
 from svc.notary.record_bound import PublishBound
 from svc.proxy.errors import ProxyError
-from svc.proxy.http.reporter import MessageSummary
 from svc.proxy.mqtt.recorder import PublishExchange, PublishRecorder, PublishRecords
-from svc.proxy.notarizer import Notarizer
-from svc.proxy.record_budget import Allowance, RecordBudget
-from svc.proxy.record_places import RecordPlaces
+from svc.proxy.records.budget import Allowance, RecordBudget
+from svc.proxy.records.notarizer import Notarizer
+from svc.proxy.records.places import RecordPlaces
+from svc.proxy.reporter import MessageSummary
 from svc.store.records import ReceiptQuery, StoredReceipt
 from svc.strictjson import b64u_encode, loads_object
 from svc.telemetry.metrics import ProxyMetrics

@@ -23,7 +23,7 @@ from svc.proxy.mqtt.recorder import (
     PublishRecords,
     publish_nonce,
 )
-from svc.proxy.release_points import ReleasePoint
+from svc.proxy.records.release_points import ReleasePoint
 from svc.store.errors import StoreUnavailable
 from svc.wire.mqtt import (
     Acknowledgement,

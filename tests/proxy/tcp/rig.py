@@ -12,8 +12,8 @@ from svc.policyfiles.settings import Policies
 from svc.proxy.config import LimitSettings, TimeoutSettings
 from svc.proxy.listener import Connection, Listener
 from svc.proxy.observers import ListenerObserver
+from svc.proxy.relayed_context import RelayedContext
 from svc.proxy.tcp.connection import TcpConnection
-from svc.proxy.tcp.context import TcpContext
 from tests.proxy.policies import admit_domain
 from tests.proxy.rig import CALLER, Handle, Rig, Wire, evidence_of
 
@@ -49,7 +49,7 @@ class TcpRig(Rig):
         self.endpoint.wire = HalfWire
         self.tcp_metrics = self.metrics.listener("tcp", "inbound" if inbound else "outbound")
         observer = ListenerObserver(self.tcp_metrics, cast(Any, self.reporter), "db")
-        self.tcp = TcpContext(
+        self.tcp = RelayedContext(
             name="db",
             inbound=inbound,
             policies=(policies or admit_domain()) if inbound else None,

@@ -28,8 +28,8 @@ from svc.notary.publish import RecordedPublish, publish_payload
 from svc.notary.receipt import PayloadWriter, ReceiptDraft, Redaction, sign_receipt
 from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NonceReplayed, NotaryStoreUnavailable, NotaryUnavailable, ProxyError
-from svc.proxy.record_places import Place, RecordPlaces
-from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
+from svc.proxy.records.places import Place, RecordPlaces
+from svc.proxy.records.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreError, StoreLate
 from svc.store.interface import INotaryStore
 from svc.store.records import StoredReceipt

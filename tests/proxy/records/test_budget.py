@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.errors import NotaryRate
-from svc.proxy.record_budget import MAX_CLIENTS, Allowance, RecordBudget
+from svc.proxy.records.budget import MAX_CLIENTS, Allowance, RecordBudget
 
 RECORDS = Allowance(2.0, 3.0)
 OCTETS = Allowance(100.0, 1000.0)

@@ -14,7 +14,7 @@ from svc.identity import BundleSet
 from svc.notary.level import Level
 from svc.notary.profile import Profile
 from svc.process.page_elements import Code, Link, Table
-from svc.proxy.receipt_pages import ReceiptPages, ReceiptResource, is_loopback
+from svc.proxy.records.receipt_pages import ReceiptPages, ReceiptResource, is_loopback
 from svc.settings import HostPort
 from svc.store.errors import StoreClosed
 from svc.store.records import FoundReceipts, ReceiptQuery

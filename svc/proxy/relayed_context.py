@@ -1,4 +1,8 @@
-"""What all connections of one TCP listener share, beside what every listener has: the way to the upstream."""
+"""
+What all connections of one listener share whose clients have one connection to the upstream each, with TCP and MQTT.
+
+That is, beside what every listener has, the way to the upstream.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +23,8 @@ DEFAULT_IDLE: Final = 3600.0
 
 
 @dataclass(slots=True, kw_only=True)
-class TcpContext(ListenerContext):
-    """What the connections of one TCP listener share."""
+class RelayedContext(ListenerContext):
+    """What the connections of one listener share whose clients have one connection to the upstream each."""
 
     endpoint: IStreamClientEndpoint
     #: What errors call the upstream, such as ``the application at 127.0.0.1:5432``.

@@ -11,8 +11,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.errors import NotaryRate
-from svc.proxy.record_budget import Allowance, RecordBudget
-from svc.proxy.record_places import TOGETHER, Place, RecordPlaces
+from svc.proxy.records.budget import Allowance, RecordBudget
+from svc.proxy.records.places import TOGETHER, Place, RecordPlaces
 
 LONGEST = 3.0
 #: Who wants a place, or which exchange goes on: its record is made, is durable, comes to nothing, or its client leaves.

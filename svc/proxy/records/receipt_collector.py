@@ -17,8 +17,8 @@ from svc.notary.artifact import BatchedReceipt, ReceiptArtifact
 from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NotaryStoreUnavailable
-from svc.proxy.record_places import Place, RecordPlaces
-from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
+from svc.proxy.records.places import Place, RecordPlaces
+from svc.proxy.records.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreError, StoreLate
 from svc.store.interface import INotaryStore
 from svc.store.records import StoredReceipt
@@ -26,7 +26,7 @@ from svc.store.records import StoredReceipt
 if TYPE_CHECKING:
     from svc.notary.receipt import Disclosures
     from svc.notary.receiptcheck import ReceiptEvidence
-    from svc.proxy.http.peer_verification import PeerStatement
+    from svc.proxy.peer_statement import PeerStatement
 
 
 @dataclass(frozen=True, slots=True)

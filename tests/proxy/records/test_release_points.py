@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy import tap
 from svc.proxy.assembly import Assembly
-from svc.proxy.release_points import ReleasePoint, unobserved
+from svc.proxy.records.release_points import ReleasePoint, unobserved
 from svc.store.errors import StoreUnavailable
 from tests.proxy.rig import CALLER, Rig
 from tests.proxy.test_notarization import NONCE, OK, get

@@ -25,10 +25,10 @@ from svc.notary.merkle import HASH_FUNCTIONS, root_of_path
 from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable, ProxyError
-from svc.proxy.notarizer import Notarizer, Reservation
-from svc.proxy.record_budget import Allowance, RecordBudget
-from svc.proxy.record_places import RecordPlaces
-from svc.proxy.release_points import ReleaseObserver, ReleasePoint, unobserved
+from svc.proxy.records.budget import Allowance, RecordBudget
+from svc.proxy.records.notarizer import Notarizer, Reservation
+from svc.proxy.records.places import RecordPlaces
+from svc.proxy.records.release_points import ReleaseObserver, ReleasePoint, unobserved
 from svc.store.errors import Replayed, StoreBusy, StoreClosed, StoreUnavailable
 from svc.store.interface import CompleteDrafts
 from svc.store.records import ReceiptQuery, StoredReceipt

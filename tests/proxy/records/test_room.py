@@ -11,8 +11,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.errors import NotaryStoreUnavailable
-from svc.proxy.record_places import Place, RecordPlaces
-from svc.proxy.record_room import SCARCE_OCTETS, RecordRoom, RoomReport
+from svc.proxy.records.places import Place, RecordPlaces
+from svc.proxy.records.room import SCARCE_OCTETS, RecordRoom, RoomReport
 from svc.store.errors import StoreError, StoreUnavailable
 from svc.store.usage import StoreUsage
 

@@ -21,8 +21,8 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
 from svc.proxy.errors import NotaryRate
-from svc.proxy.record_budget import RecordBudget
-from svc.proxy.record_room import RecordRoom
+from svc.proxy.records.budget import RecordBudget
+from svc.proxy.records.room import RecordRoom
 from svc.shares import Shares
 from svc.telemetry.labels import AdmissionWait
 
