@@ -12,7 +12,8 @@ from svc.notary import beginnings, credentials, envelope, evidence, pqissuer, pq
 from svc.notary.receipt import REDACTED_ALWAYS
 from svc.notary.record_bound import RecordBound, largest_limit
 from svc.pqissuer import web as pqissuer_web
-from svc.proxy.config import LimitSettings, NotarySettings, TimeoutSettings
+from svc.proxy.config import NotarySettings
+from svc.proxy.connection_settings import LimitSettings, TimeoutSettings
 from svc.proxy.eviction import MOST_SHARES
 from svc.proxy.http.notary_endpoint import MAX_SEARCHES
 from svc.proxy.records.budget import MAX_CLIENTS

@@ -20,7 +20,7 @@ from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import Reauthorization
 from svc.process.turns import Turns
-from svc.proxy.config import LimitSettings, OnRotation, TimeoutSettings
+from svc.proxy.connection_settings import LimitSettings, OnRotation, TimeoutSettings
 from svc.proxy.errors import FormerSvidRefused
 from svc.proxy.evaluation import Evaluation, Refused, evaluated
 from svc.proxy.reporter import PolicyDecision, Reporter

@@ -27,7 +27,7 @@ from svc.policy.engine import Decision, Denied, MatchedRule
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
 from svc.process.turns import Turns
-from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.connection_settings import LimitSettings, TimeoutSettings
 from svc.proxy.context import AuthorizedConnection, decide_again
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.http.context import HttpContext

@@ -29,7 +29,8 @@ from svc.policy.rules import (
     Values,
 )
 from svc.policyfiles.settings import Policies
-from svc.proxy.config import ListenerSettings, ProxySettings, TimeoutSettings
+from svc.proxy.config import ListenerSettings, ProxySettings
+from svc.proxy.connection_settings import TimeoutSettings
 from svc.proxy.errors import LevelInvalid, ProxyError, RequestRefused, RequestTimeout, UpstreamTimeout
 from svc.proxy.http.caller import PlainCaller, VerifiedCaller, asked_level, given_nonce
 from svc.proxy.http.exchange import overdue

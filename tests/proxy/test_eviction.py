@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import SvcError
 from svc.identity import SpiffeID
-from svc.proxy.config import LimitSettings
+from svc.proxy.connection_settings import LimitSettings
 from svc.proxy.eviction import MOST_SHARES, EvictionOrder, IdentityShare
 from svc.transport.errors import ConnectionLimitReached
 from svc.transport.limits import connection_limit

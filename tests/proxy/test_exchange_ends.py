@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.proxy.config import LimitSettings
+from svc.proxy.connection_settings import LimitSettings
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.reporter import ExchangeSummary
 from svc.store.errors import StoreClosed

@@ -10,7 +10,7 @@ from twisted.internet.error import TimeoutError as TwistedTimeout
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.level import Level
-from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.connection_settings import LimitSettings, TimeoutSettings
 from tests.proxy.policies import admit_nobody
 from tests.proxy.rig import AUTHORITY, Rig, lose
 

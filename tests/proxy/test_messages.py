@@ -17,7 +17,7 @@ from svc.proxy.errors import NotaryRate, NotaryUnavailable, RequestRefused, Upst
 from svc.proxy.http.answers import answer, own_head, problem_body, problem_fields
 from svc.proxy.http.recorder import Recorder
 from svc.proxy.http.response import Framing, ResponseWriter, interim_head
-from svc.proxy.http.upstream import request_head
+from svc.proxy.http.upstream_request import request_head
 from svc.strictjson import loads_object
 from svc.wire.fields import Field
 from svc.wire.http1 import End, Event, Interim, RequestHead, RequestParser, ResponseHead, ResponseParser

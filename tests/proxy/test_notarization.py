@@ -17,7 +17,7 @@ from svc.notary.exchange import BodySummary
 from svc.notary.ids import receipt_id
 from svc.notary.level import Level
 from svc.notary.receipt import Redaction
-from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.connection_settings import LimitSettings, TimeoutSettings
 from svc.proxy.http.response import MAX_WITHHELD
 from svc.proxy.records.budget import Allowance
 from svc.store.errors import StoreClosed

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.identity import BundleSet, ExactID, SvidEvidence, X509Bundle, verify_svid
 from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies
-from svc.proxy.config import OnRotation
+from svc.proxy.connection_settings import OnRotation
 from svc.proxy.context import ListenerContext
 from svc.testing.ca import TestAuthority
 from svc.transport.evidence import PeerEvidence

@@ -36,7 +36,7 @@ from svc.notary.statement import Statement, issue_statement
 from svc.notary.verification import Anchors
 from svc.policy.attributes import UNKNOWN, Attributes, SecurityLevel
 from svc.policyfiles.document import SourceDocument
-from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.connection_settings import LimitSettings, TimeoutSettings
 from svc.proxy.peer_conditions import PeerConditions
 from svc.proxy.records.budget import Allowance
 from svc.store.errors import StoreUnavailable

@@ -592,7 +592,7 @@ class ConnectionTests(UpstreamTestCase):
         user, connection, _wire = self.connected()
         connection.dataReceived(SWITCH + b"one")
         end = RecordingTunnel()
-        self.assertEqual(connection.tunnel(end), b"one")  # type: ignore[arg-type]
+        self.assertEqual(connection.tunnel(end), b"one")
         connection.dataReceived(b"two")
         self.assertEqual(end.data, b"two")
         self.lose(connection)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from svc.identity import SpiffeID
 from svc.naming import (
@@ -32,8 +32,8 @@ from svc.policyfiles.settings import Policies
 from svc.proxy.context import level_bounds
 from svc.proxy.errors import IdentityGone, LevelInvalid, RequestRefused
 from svc.proxy.records.notarizer import attested_client
-from svc.transport.evidence import PeerEvidence
-from svc.wire.forwarded import ForwardedHop
+from svc.transport.evidence import PeerEvidence, peer_evidence
+from svc.wire.forwarded import ForwardedHop, node, obfuscated
 from svc.wire.http1 import RequestHead
 
 if TYPE_CHECKING:
@@ -369,3 +369,16 @@ class PlainCaller:
 
 
 Caller = VerifiedCaller | PlainCaller
+
+
+def connected_caller(context: HttpContext, transport: Any) -> Caller:
+    """Return who is at the other end of a new connection; the direction of the listener decides it here alone."""
+    if context.policies is None:
+        return PlainCaller(lambda: context.rotation.identity, context.demanded)
+    evidence = peer_evidence(transport)
+    hop: ForwardedHop | None = None
+    if context.forwarded:
+        peer = transport.getPeer()
+        client = node(getattr(peer, "host", None), getattr(peer, "port", None))
+        hop = ForwardedHop(client, obfuscated(context.name), b"https")
+    return VerifiedCaller(evidence, context.rotation.of_evidence(evidence), context.policies, context, hop)

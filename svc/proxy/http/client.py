@@ -26,7 +26,7 @@ from svc.proxy.errors import RequestRefused, RequestTimeout
 from svc.proxy.evaluation import Kept, Refused
 from svc.proxy.eviction import IdentityShare, IdleConnections
 from svc.proxy.http.answers import answer, problem_body, problem_fields
-from svc.proxy.http.caller import Caller
+from svc.proxy.http.caller import Caller, connected_caller
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.exchange import Exchange
 from svc.proxy.http.notary_endpoint import ReservedPath
@@ -180,7 +180,7 @@ class ClientConnection:
         set_no_delay = getattr(self.transport, "setTcpNoDelay", None)
         if set_no_delay is not None:
             set_no_delay(True)
-        self.caller = context.caller(self.transport)
+        self.caller = connected_caller(context, self.transport)
         if self.caller.evidence is not None:
             context.reauthorization.add(self)
         self._share = context.evictions.join(self, self.caller.identity)
@@ -245,7 +245,7 @@ class ClientConnection:
                 self._upgraded.tunnel_ended(tunnel.from_client_octets, tunnel.from_upstream_octets)
 
     def report_refused(self, error: SvcError, request: RequestHead | None = None, decision_id: str = "") -> None:
-        """Count and report a refusal, of a request with the id of its decision or of the whole connection."""
+        """See :class:`svc.proxy.http.exchange.ExchangeClient`."""
         self.context.report_refused(error, self.address, self.caller.text, request, decision_id)
 
     @property
@@ -367,11 +367,7 @@ class ClientConnection:
         self.abort(cause)
 
     def rest_at_hand(self) -> bool:
-        """
-        Whether the end of the current request is queued, so that the connection can go on after an early answer.
-
-        It is looked for in unparsed octets no longer than a turn lasts.
-        """
+        """See :class:`svc.proxy.http.exchange.ExchangeClient`."""
         queue, turns = self._queue, self.context.turns
         if any(type(event) is End for event in queue):
             return True
@@ -388,7 +384,7 @@ class ClientConnection:
         return found
 
     def exchange_finished(self, exchange: Exchange, tunnelled: UpstreamConnection | None) -> None:
-        """Go on after a released response; ``tunnelled`` is the upstream connection after a granted upgrade."""
+        """See :class:`svc.proxy.http.exchange.ExchangeClient`."""
         if self._exchange is not exchange:
             return
         self._exchange = None
@@ -478,7 +474,7 @@ class ClientConnection:
         self.close("timeout" if isinstance(error, RequestTimeout) else "protocol")
 
     def serve_notary(self, exchange: Exchange) -> None:
-        """Answer a request for the reserved path."""
+        """See :class:`svc.proxy.http.exchange.ExchangeClient`."""
         self._stated = True
         if self._endpoint is None:
             exchange.answer_error(RequestRefused("not_found"))
@@ -488,18 +484,18 @@ class ClientConnection:
     # -- Writing -----------------------------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
-        """Send octets to the client."""
+        """See :class:`svc.proxy.http.exchange.ExchangeClient`."""
         self._activity = self.context.tick
         self._written += len(data)
         self.transport.write(data)
 
     def stream_from(self, upstream: UpstreamConnection) -> None:
-        """Let the client's speed control a response that does not fit one read."""
+        """See :class:`svc.proxy.http.upstream_request.RequestingClient`."""
         if not self.gone:
             self.transport.registerProducer(upstream, True)
 
     def stop_stream(self) -> None:
-        """The response is read to its end."""
+        """See :class:`svc.proxy.http.upstream_request.RequestingClient`."""
         if not self.gone:
             self.transport.unregisterProducer()
 
@@ -520,11 +516,11 @@ class ClientConnection:
             self.transport.resumeProducing()
 
     def pause_for_exchange(self) -> None:
-        """Read no more until the exchange can accept more of the request."""
+        """See :class:`svc.proxy.http.upstream_request.RequestingClient`."""
         self._pause(ReadPause.EXCHANGE_WAITS, True)
 
     def resume_for_exchange(self) -> None:
-        """Send what waits for the exchange, and read on."""
+        """See :class:`svc.proxy.http.exchange.ExchangeClient`."""
         exchange = self._exchange
         if not self._pumping and exchange is not None and exchange.upstream_request is not None:
             exchange.upstream_request.flush()
@@ -533,7 +529,7 @@ class ClientConnection:
 
     @property
     def held(self) -> bool:
-        """Whether it is not read because the application does not read the request."""
+        """See :class:`svc.proxy.http.exchange.ExchangeClient`."""
         return bool(self._paused & ReadPause.UPSTREAM_SLOW)
 
     def pauseProducing(self) -> None:
@@ -620,7 +616,7 @@ class ClientConnection:
 
     def must_close(self, answered: Exchange | None) -> bool:
         """
-        Whether a response ends the connection: the application's in an exchange, or for None an answer of this proxy.
+        See :class:`svc.proxy.http.exchange.ExchangeClient`.
 
         While the process is leaving clients are to look for another one. What proves a response is here alone: a
         client that asked for a level fetches the receipt where it is signed, and before its first one the statement.

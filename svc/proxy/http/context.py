@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from cryptography import x509
 
@@ -12,7 +11,6 @@ from svc.notary.level import Level, effective_level
 from svc.notary.record_bound import RecordBound
 from svc.proxy.context import ListenerContext
 from svc.proxy.eviction import EvictionOrder
-from svc.proxy.http.caller import Caller, PlainCaller, VerifiedCaller
 from svc.proxy.http.peer_verification import PeerVerifier
 from svc.proxy.http.upstream import UpstreamPool
 from svc.proxy.records.notarizer import Notarizer
@@ -20,8 +18,6 @@ from svc.proxy.records.release_points import ReleaseObserver, unobserved
 from svc.telemetry.labels import HTTP_METHODS
 from svc.telemetry.metrics import NotaryMetrics
 from svc.telemetry.unlocked import UnlockedCount, UnlockedDurations
-from svc.transport.evidence import peer_evidence
-from svc.wire.forwarded import ForwardedHop, node, obfuscated
 from svc.wire.http1 import MessageLimits
 
 
@@ -102,15 +98,3 @@ class HttpContext(ListenerContext):
     def close(self) -> None:
         """See :meth:`ListenerContext.close`."""
         self.pool.close()
-
-    def caller(self, transport: Any) -> Caller:
-        """Return who is at the other end of a new connection; the direction of the listener decides it here alone."""
-        if self.policies is None:
-            return PlainCaller(lambda: self.rotation.identity, self.demanded)
-        evidence = peer_evidence(transport)
-        hop: ForwardedHop | None = None
-        if self.forwarded:
-            peer = transport.getPeer()
-            client = node(getattr(peer, "host", None), getattr(peer, "port", None))
-            hop = ForwardedHop(client, obfuscated(self.name), b"https")
-        return VerifiedCaller(evidence, self.rotation.of_evidence(evidence), self.policies, self, hop)

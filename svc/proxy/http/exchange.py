@@ -4,7 +4,7 @@ One request and its response, from the head to the release of the last octet.
 Owns the order of things: policy, level and nonce, admission by the notary, the response, the record, the release. A
 recorded exchange withholds the end of its response (the last octet, the last chunk, the end of the connection, or the
 head where no body follows; inbound all of a small response) until its record is durable. How the request reaches the
-application is in :mod:`svc.proxy.http.upstream`.
+application is in :mod:`svc.proxy.http.upstream_request`.
 
 The stage of an exchange moves by :data:`TRANSITIONS` alone. An event that is not in the table raises ``KeyError``, and
 the connection is dropped.
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -29,7 +29,7 @@ from svc.notary.level import Level
 from svc.notary.record_bound import SIGNATURES_ROOM
 from svc.policy.engine import Denied, Permit
 from svc.policy.paths import RequestAmbiguous
-from svc.proxy.config import TimeoutSettings
+from svc.proxy.connection_settings import TimeoutSettings
 from svc.proxy.errors import (
     AnswerNotTaken,
     NotaryUnavailable,
@@ -46,16 +46,16 @@ from svc.proxy.http.caller import asking_lines, notary_lines
 from svc.proxy.http.peer_verification import refusal_of
 from svc.proxy.http.recorder import Observation, Recorder, put_record
 from svc.proxy.http.response import ResponseWriter, interim_head
-from svc.proxy.http.upstream import UpstreamRequest
+from svc.proxy.http.upstream_request import RequestingClient, UpstreamRequest
 from svc.proxy.records.release_points import ReleasePoint
 from svc.proxy.reporter import ExchangeSummary, PolicyDecision
 from svc.strictjson import b64u_encode
+from svc.telemetry.labels import Cause
 from svc.wire.fields import Field
 from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, RequestHead, ResponseHead
 
 if TYPE_CHECKING:
     from svc.notary.credentials import CredentialSet
-    from svc.proxy.http.client import ClientConnection
     from svc.proxy.http.peer_verification import PeerVerifier
     from svc.proxy.http.upstream import UpstreamConnection
     from svc.proxy.peer_statement import PeerStatement
@@ -194,6 +194,45 @@ def overdue(
     return UpstreamTimeout(upstream=upstream, seconds=timeouts.stream) if answer_begun else RequestTimeout()
 
 
+class ExchangeClient(RequestingClient, Protocol):
+    """What an exchange needs of the connection of its client."""
+
+    #: Whether it is lost.
+    gone: bool
+
+    @property
+    def held(self) -> bool:
+        """Whether it is not read because the application does not read the request."""
+
+    def write(self, data: bytes) -> None:
+        """Send octets to the client."""
+
+    def resume_for_exchange(self) -> None:
+        """Send what waits for the exchange, and read on."""
+
+    def rest_at_hand(self) -> bool:
+        """
+        Whether the end of the current request is queued, so that the connection can go on after an early answer.
+
+        It is looked for in unparsed octets no longer than a turn lasts.
+        """
+
+    def must_close(self, answered: Exchange | None) -> bool:
+        """Whether a response ends the connection: that of the upstream of an exchange, for None one of the proxy."""
+
+    def serve_notary(self, exchange: Exchange) -> None:
+        """Answer a request for the reserved path."""
+
+    def report_refused(self, error: SvcError, request: RequestHead | None = None, decision_id: str = "") -> None:
+        """Count and report a refusal, of a request with the id of its decision or of the whole connection."""
+
+    def exchange_finished(self, exchange: Exchange, tunnelled: UpstreamConnection | None) -> None:
+        """Go on after a released response; ``tunnelled`` is the upstream connection after a granted upgrade."""
+
+    def abort(self, cause: Cause) -> None:
+        """Drop the connection, so that the client sees that something is missing."""
+
+
 class Exchange:
     """One exchange of a client connection."""
 
@@ -228,7 +267,7 @@ class Exchange:
     _response: ResponseHead | None = None
     _writer: ResponseWriter | None = None
 
-    def __init__(self, client: ClientConnection, head: RequestHead) -> None:
+    def __init__(self, client: ExchangeClient, head: RequestHead) -> None:
         self._client = client
         self._context = context = client.context
         self.head = head
@@ -467,14 +506,14 @@ class Exchange:
     # -- From the upstream -------------------------------------------------------------------------------------------
 
     def upstream_connected(self) -> None:
-        """The request has its connection."""
+        """See :class:`svc.proxy.http.upstream_request.ForwardedExchange`."""
         self.stage = _on_connected[self.stage]
         if self.request_ended:
             self.stage = _on_request_complete[self.stage]
         self._client.resume_for_exchange()
 
     def upstream_failed(self, error: ProxyError) -> None:
-        """No connection could be made."""
+        """See :class:`svc.proxy.http.upstream_request.ForwardedExchange`."""
         if self.stage is not _FINISHED:
             self._fail(error)
             self._client.resume_for_exchange()

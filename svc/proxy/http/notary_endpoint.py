@@ -52,8 +52,7 @@ from svc.store.records import FoundReceipts, ReceiptQuery, RecordPosition, Store
 
 if TYPE_CHECKING:
     from svc.proxy.credential_rotation import CredentialRotation
-    from svc.proxy.http.client import ClientConnection
-    from svc.proxy.http.exchange import Exchange
+    from svc.proxy.http.exchange import Exchange, ExchangeClient
 
 #: The most receipts in one response; their summaries are made on the reactor's thread.
 _PAGE: Final = 100
@@ -92,11 +91,11 @@ class NotaryEndpoint:
         self._limits = limits
         self._searches: Counter[SpiffeID] = Counter()
 
-    def serve(self, client: ClientConnection, exchange: Exchange) -> None:
+    def serve(self, client: ExchangeClient, exchange: Exchange) -> None:
         """See :class:`ReservedPath`."""
         _serve(client, exchange, self._find)
 
-    def _find(self, client: ClientConnection, request: NotaryRequest, query: bytes) -> Deferred[NotaryResponse]:
+    def _find(self, client: ExchangeClient, request: NotaryRequest, query: bytes) -> Deferred[NotaryResponse]:
         credentials, identity = client.caller.credentials, client.caller.identity
         if credentials is None or identity is None:
             return succeed(problem_response(NotaryUnavailable(), retry_after=1))
@@ -181,7 +180,7 @@ class CollectedReceipts:
         self._collector = collector
         self._rotation = rotation
 
-    def serve(self, client: ClientConnection, exchange: Exchange) -> None:
+    def serve(self, client: ExchangeClient, exchange: Exchange) -> None:
         """See :class:`ReservedPath`."""
         _serve(client, exchange, lambda _client, request, _query: Deferred.fromCoroutine(self._find(request)))
 
@@ -203,14 +202,14 @@ class CollectedReceipts:
 class ReservedPath(Protocol):
     """What answers requests for the reserved path on a listener."""
 
-    def serve(self, client: ClientConnection, exchange: Exchange) -> None:
+    def serve(self, client: ExchangeClient, exchange: Exchange) -> None:
         """Answer a request; ``exchange.answer`` is called when the answer is known."""
 
 
 def _serve(
-    client: ClientConnection,
+    client: ExchangeClient,
     exchange: Exchange,
-    find: Callable[[ClientConnection, NotaryRequest, bytes], Deferred[NotaryResponse]],
+    find: Callable[[ExchangeClient, NotaryRequest, bytes], Deferred[NotaryResponse]],
 ) -> None:
     try:
         check_method(exchange.head.method.decode("latin-1"))
@@ -233,7 +232,7 @@ def _trouble(failure: Failure) -> NotaryResponse:
     return problem_response(NotaryUnavailable(), retry_after=1)
 
 
-def _give_later(answer: NotaryResponse, client: ClientConnection, exchange: Exchange) -> None:
+def _give_later(answer: NotaryResponse, client: ExchangeClient, exchange: Exchange) -> None:
     if exchange.finished or client.gone:
         return
     _give(exchange, answer)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
@@ -36,8 +36,9 @@ from svc.wire.http1 import RequestHead, ResponseHead
 
 if TYPE_CHECKING:
     from svc.proxy.errors import NotaryUnavailable
-    from svc.proxy.http.context import HttpContext
-    from svc.proxy.records.notarizer import Reservation
+    from svc.proxy.records.notarizer import Notarizer, Reservation
+    from svc.proxy.reporter import Reporter
+    from svc.telemetry.metrics import NotaryMetrics
     from svc.transport.evidence import PeerEvidence
 
 
@@ -243,8 +244,20 @@ class Observation(ExchangeDigests):
         )
 
 
+class RecordingContext(Protocol):
+    """What the commit of a record needs of the context of its listener."""
+
+    notarizer: Notarizer
+    notary_metrics: NotaryMetrics
+    reporter: Reporter
+
+    @property
+    def wall(self) -> Callable[[], datetime]:
+        """The wall clock, aware UTC."""
+
+
 def put_record(
-    context: HttpContext,
+    context: RecordingContext,
     peer: str,
     reservation: Reservation,
     recorder: Recorder,

@@ -10,7 +10,7 @@ from twisted.python.failure import Failure
 from svc.identity import X509Svid
 from svc.notary.level import Level
 from svc.policyfiles.settings import Policies
-from svc.proxy.config import LimitSettings, OnRotation, TimeoutSettings
+from svc.proxy.connection_settings import LimitSettings, OnRotation, TimeoutSettings
 from svc.proxy.listener import Connection, Listener
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.connection import MqttConnection

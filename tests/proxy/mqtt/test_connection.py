@@ -22,7 +22,7 @@ from svc.policy.rules import (
     TopicFilters,
 )
 from svc.policyfiles.settings import Policies
-from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.connection_settings import LimitSettings, TimeoutSettings
 from svc.proxy.mqtt.connection import BROKER_CLOSE_TIMEOUT, CLOSE_TIMEOUT, MAX_UNREAD_OCTETS
 from svc.testing.ca import TestAuthority
 from svc.transport.errors import ConnectFailed, KeyUpdateLimitReached, OwnSvidRefused

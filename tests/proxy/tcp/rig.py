@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 
 from svc.identity import X509Svid
 from svc.policyfiles.settings import Policies
-from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.connection_settings import LimitSettings, TimeoutSettings
 from svc.proxy.listener import Connection, Listener
 from svc.proxy.observers import ListenerObserver
 from svc.proxy.relayed_context import RelayedContext

@@ -19,7 +19,7 @@ from svc.policy.engine import Denied
 from svc.policy.paths import HostPattern
 from svc.policy.rules import Action, AuthorizationPolicy, Patterns, Rule, RuleTarget, Values
 from svc.policyfiles.settings import Policies
-from svc.proxy.config import LimitSettings, TimeoutSettings
+from svc.proxy.connection_settings import LimitSettings, TimeoutSettings
 from svc.testing.ca import TestAuthority
 from svc.transport.errors import ConnectFailed, OwnSvidRefused
 from tests.proxy.policies import admit_nobody
