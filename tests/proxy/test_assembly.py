@@ -295,7 +295,7 @@ class ListenerTests(AssemblyTestCase):
         assembly = self.assemble(settings)
         proxy = assembly.build()
         assembly._listener(settings, settings.listeners[0])
-        roots = assembly._pq_roots
+        roots = assembly._http.pq_roots
         assert roots is not None
         self.assertRaises(PqFileMissing, lambda: roots.bundles)
         changes: list[object] = []
