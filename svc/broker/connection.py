@@ -29,7 +29,7 @@ from svc.broker.client import Client, admit_client, refusal_connack
 from svc.broker.errors import BrokerError, ConnectionEnded
 from svc.broker.hub import Hub
 from svc.broker.logins import PasswordLogins, UserEvidence
-from svc.broker.sharing import LargestShare, check_share
+from svc.broker.sharing import LargestShare, exceeded
 from svc.errors import SvcError
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
 from svc.process.turns import Turns
@@ -239,12 +239,14 @@ class BrokerConnection(TwistedProtocol):
             self.abort()
 
     def _count(self) -> None:
-        """Count the connection for the identity of its client, once that is known; raises as :func:`check_share`."""
+        """Count the connection for the identity of its client, once that is known; raises BrokerError."""
         principal, limit = self._principal, self._context.connection_limit
         if limit is None or principal.identity is None:
             return
         held = self._context.held
-        check_share("mqtt_connection_share", held, principal.owner, limit)
+        evidence = exceeded(held, principal.owner, limit)
+        if evidence is not None:
+            raise BrokerError("mqtt_connection_share", **evidence)
         held.change(principal.owner, 1)
         self._counted = True
 

@@ -21,7 +21,7 @@ from svc.broker.journal import Journal, NoJournal, RecoveredState
 from svc.broker.message import Message
 from svc.broker.retained import RetainedMessages
 from svc.broker.session import Session, SessionLimits
-from svc.broker.sharing import NoRoomObserver, QueueRoom, check_share
+from svc.broker.sharing import NoRoomObserver, QueueRoom, exceeded
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SharedGroup, SubscriptionTree
 from svc.identity.spiffeid import SpiffeIdMalformed
@@ -202,7 +202,9 @@ class Hub:
         return True
 
     def _check_session_limits(self, owner: str, *, identified: bool) -> None:
-        check_share("mqtt_session_limit", self._sessions_by_owner, owner, self.limits.sessions)
+        evidence = exceeded(self._sessions_by_owner, owner, self.limits.sessions)
+        if evidence is not None:
+            raise BrokerError("mqtt_session_limit", **evidence)
         limit = self.limits.sessions_of_identity
         if identified and limit is not None and self._sessions_by_owner.held(owner) >= limit:
             raise BrokerError("mqtt_identity_session_limit", limit=limit)

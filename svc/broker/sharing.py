@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
-from svc.broker.errors import BrokerError
 from svc.shares import SCARCE_PART, Holdings, fits_left
 
 
@@ -54,16 +53,10 @@ class QueueRoom:
         return LargestShare(owner, self._held.get(owner, 0))
 
 
-def check_share(reason: str, holdings: Holdings[str], owner: str, limit: int) -> None:
-    """
-    Check that an owner may have one more of ``limit``, see :func:`svc.shares.fits_left`.
-
-    Raises:
-        BrokerError: it may not; the error has ``reason`` and names who has most.
-    """
+def exceeded(holdings: Holdings[str], owner: str, limit: int) -> dict[str, str | int] | None:
+    """Return the evidence of an error where an owner may not have one more of ``limit``; see :func:`fits_left`."""
     held = holdings.held(owner)
-    if not fits_left(held, 1, limit - holdings.total, limit // SCARCE_PART):
-        most = holdings.most() or ""
-        raise BrokerError(
-            reason, taken=holdings.total, limit=limit, held=held, most=most, most_held=holdings.held(most)
-        )
+    if fits_left(held, 1, limit - holdings.total, limit // SCARCE_PART):
+        return None
+    most = holdings.most() or ""
+    return {"taken": holdings.total, "limit": limit, "held": held, "most": most, "most_held": holdings.held(most)}
