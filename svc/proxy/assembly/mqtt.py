@@ -68,7 +68,6 @@ class MqttListeners:
         records = self._publish_records(settings, artifacts)
         context = MqttContext(
             **relayed_parts(self._parts, settings, observer, shared),
-            session=session,
             client_ids=tuple(ClientIdTemplate.parse(each) for each in settings.clientIDs),
             demanded=Level.parse(settings.notarization),
             maximum=Level.parse(settings.maxNotarization) if inbound else Level.NONE,
@@ -82,7 +81,7 @@ class MqttListeners:
         endpoint = self._parts.endpoints.server(
             settings, observer, (evictions.evict_closing, evictions.evict_unpermitted)
         )
-        return Listener(context, endpoint, lambda connections: MqttConnection(context, connections))
+        return Listener(context, endpoint, lambda connections: MqttConnection(context, connections, session))
 
     def _publish_records(
         self, settings: ListenerSettings, artifacts: ArtifactPublisher | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.error import ConnectingCancelledError, ConnectionDone
@@ -14,12 +14,10 @@ from zope.interface import implementer
 
 from svc.proxy.errors import ProxyError, UpstreamMalformed, UpstreamTimeout
 from svc.proxy.evaluation import Kept, Refused
+from svc.proxy.mqtt.context import MqttContext
 from svc.transport.errors import ConnectFailed, OwnSvidRefused, TransportError
 from svc.transport.evidence import PeerEvidence, peer_evidence
 from svc.wire.mqtt import Connack, Connect, Decoder, Disconnect, Packet, PacketLimits, PacketRefused, encode
-
-if TYPE_CHECKING:
-    from svc.proxy.mqtt.context import MqttContext
 
 #: Seconds in which a broker may take the last octets; then its connection is dropped.
 CLOSE_SECONDS: Final = 30.0

@@ -85,7 +85,9 @@ class MqttConnection(RelayedClient):
 
     context: MqttContext
 
-    def __init__(self, context: MqttContext, registry: set[Connection]) -> None:
+    def __init__(
+        self, context: MqttContext, registry: set[Connection], session: Callable[[MqttConnection], MqttSession]
+    ) -> None:
         RelayedClient.__init__(self, context, registry)
         self.upstream: MqttUpstream | None = None
         self.gone = False
@@ -113,7 +115,7 @@ class MqttConnection(RelayedClient):
         #: Whether octets of the client wait for a turn, and what came behind them.
         self._awaits_turn = False
         self._behind = b""
-        self._session: MqttSession = context.session(self)
+        self._session: MqttSession = session(self)
 
     @property
     def received(self) -> int:

@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from svc.notary.level import Level
 from svc.proxy.mqtt.artifacts import ArtifactPublisher
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
+from svc.proxy.mqtt.interfaces import Forwarding
 from svc.proxy.mqtt.recorder import PublishRecords
 from svc.proxy.relayed_context import RelayedContext
-
-if TYPE_CHECKING:
-    from svc.proxy.mqtt.connection import MqttConnection
-    from svc.proxy.mqtt.forwarders import ForwardingListener
-    from svc.proxy.mqtt.interfaces import MqttSession
 
 
 @dataclass(slots=True, kw_only=True)
 class MqttContext(RelayedContext):
     """As a TCP listener: each client has one connection to the upstream."""
 
-    #: Makes the session of a connection.
-    session: Callable[[MqttConnection], MqttSession]
     #: What client identifiers must match one of; empty for any.
     client_ids: tuple[ClientIdTemplate, ...] = ()
     #: The level that every message gets at least, and the strongest one.
@@ -34,7 +26,7 @@ class MqttContext(RelayedContext):
     #: Publishes on the broker; None without ``artifacts`` in the configuration.
     artifacts: ArtifactPublisher | None = None
     #: Forwards what is stored; None with ``ack: upstream``.
-    forwarding: ForwardingListener | None = None
+    forwarding: Forwarding | None = None
 
     def opened(self) -> None:
         """Begin to publish and to forward."""

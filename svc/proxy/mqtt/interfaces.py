@@ -7,6 +7,7 @@ There are two kinds of session: one passes everything through, the other acknowl
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from svc.errors import SvcError
@@ -59,6 +60,19 @@ class TopicAuthorizer(Protocol):
 
     def subscribe(self, topic_filter: str) -> None:
         """Decide on a topic filter, as the set of the topics that it matches."""
+
+
+class Forwarding(Protocol):
+    """What forwards the stored messages of one listener."""
+
+    def begin(self) -> None:
+        """The listener accepts connections."""
+
+    def suspend(self) -> None:
+        """The listener has no connections any more."""
+
+    def sweep(self, wall: datetime) -> None:
+        """Check the credentials of connections to the peer."""
 
 
 class SessionEnds(Protocol):

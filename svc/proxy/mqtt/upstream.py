@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from twisted.internet.error import ConnectionDone
 from twisted.internet.interfaces import IAddress, IProtocol, IPushProducer
@@ -10,11 +10,37 @@ from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from svc.process.turns import Turns
+from svc.proxy.relayed_context import RelayedContext
 from svc.transport.errors import OwnSvidRefused
 from svc.transport.evidence import PeerEvidence, peer_evidence
 
-if TYPE_CHECKING:
-    from svc.proxy.mqtt.connection import MqttConnection
+
+class UpstreamClient(Protocol):
+    """The client's connection, as that to the broker sees it."""
+
+    @property
+    def context(self) -> RelayedContext:
+        """What all connections of the listener share."""
+
+    @property
+    def turns(self) -> Turns:
+        """How long what one read brought may be handled."""
+
+    def upstream_opened(self, upstream: MqttUpstream) -> None:
+        """The broker is connected to."""
+
+    def upstream_received(self, data: bytes) -> None:
+        """Octets of the broker, behind those that wait."""
+
+    def upstream_lost(self, reason: Failure) -> None:
+        """The connection to the broker is closed."""
+
+    def client_full(self, *, full: bool) -> None:
+        """The client's transport is full, or has sent everything."""
+
+    def abort_defective(self) -> None:
+        """Drop both connections, which a defect of this proxy left undecided."""
 
 
 @implementer(IProtocol, IPushProducer)
@@ -31,7 +57,7 @@ class MqttUpstream:
 
     transport: Any = None
 
-    def __init__(self, client: MqttConnection) -> None:
+    def __init__(self, client: UpstreamClient) -> None:
         self._client = client
         self.evidence: PeerEvidence | None = None
         self.gone = self.joined = False
@@ -151,7 +177,7 @@ class BrokerFactory(Factory):
 
     noisy = False
 
-    def __init__(self, client: MqttConnection) -> None:
+    def __init__(self, client: UpstreamClient) -> None:
         self._client = client
 
     def buildProtocol(self, addr: IAddress | None) -> MqttUpstream:  # type: ignore[override]  # it needs no factory

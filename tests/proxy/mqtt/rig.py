@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
 from twisted.internet.error import ConnectionDone, ConnectionLost
@@ -15,7 +16,7 @@ from svc.proxy.listener import Connection, Listener
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.connection import MqttConnection
 from svc.proxy.mqtt.context import MqttContext
-from svc.proxy.mqtt.interfaces import MqttLimits
+from svc.proxy.mqtt.interfaces import MqttLimits, MqttSession
 from svc.proxy.mqtt.session import PassThroughSession
 from svc.proxy.observers import ListenerObserver
 from svc.wire.mqtt import Connack, Connect, Packet, PacketLimits, Version, encode
@@ -64,7 +65,7 @@ class MqttRig(Rig):
         observer = ListenerObserver(self.mqtt_metrics, cast(Any, self.reporter), "iot")
         limits = limits or LimitSettings()
 
-        def session(connection: MqttConnection) -> PassThroughSession:
+        def session(connection: MqttConnection) -> MqttSession:
             return PassThroughSession(
                 connection,
                 connection,
@@ -75,6 +76,8 @@ class MqttRig(Rig):
                 recorder=recorder,
             )
 
+        #: Makes the session of a connection.
+        self.session: Callable[[MqttConnection], MqttSession] = session
         self.mqtt = MqttContext(
             name="iot",
             inbound=inbound,
@@ -94,18 +97,21 @@ class MqttRig(Rig):
             unreachable=observer.upstream_unreachable,
             accepted=observer.upstream_accepted,
             ended=observer.upstream_ended,
-            session=session,
             demanded=Level.NONE if recorder is None else Level.SIGN_REQUEST,
             maximum=Level.SIGN_REQUEST,
             client_ids=tuple(ClientIdTemplate.parse(each) for each in client_ids),
         )
-        self.listener = Listener(self.mqtt, cast(Any, None), lambda known: MqttConnection(self.mqtt, known))
+        self.listener = Listener(self.mqtt, cast(Any, None), self.build_client)
         self.known: set[Connection] = self.listener._connections
+
+    def build_client(self, known: set[Connection]) -> MqttConnection:
+        """Build a connection of a client."""
+        return MqttConnection(self.mqtt, known, self.session)
 
     def accept(self, svid: X509Svid = CALLER, version: Version = Version.V5) -> Device:
         """Accept a connection of a client."""
         wire = MqttWire(Handle(evidence_of(svid)) if self.mqtt.inbound else None)
-        connection = MqttConnection(self.mqtt, self.known)
+        connection = self.build_client(self.known)
         connection.makeConnection(wire)
         return Device(self, connection, wire, version)
 

@@ -53,10 +53,10 @@ class StoredRig(MqttRig):
             wall=lambda: self.wall().timestamp(),
             random=lambda: 1.0,
         )
-        self.mqtt.forwarding = ForwardingListener(self.sessions, LIMITS, ack_upstream)
-        self.mqtt.forwarding.context = self.mqtt
-        self.mqtt.session = self._session
-        self.listener = Listener(self.mqtt, cast(Any, None), lambda known: MqttConnection(self.mqtt, known))
+        self.mqtt.forwarding = forwarding = ForwardingListener(self.sessions, LIMITS, ack_upstream)
+        forwarding.context = self.mqtt
+        self.session = self._session
+        self.listener = Listener(self.mqtt, cast(Any, None), self.build_client)
         self.known = self.listener._connections
 
     def _session(self, connection: MqttConnection) -> BufferedMqttSession:
