@@ -20,6 +20,7 @@ class FilesCase(Case):
         self.keys = short_folder(self.stack)
         self.site = Site(self.stack, {"keys": [self.key(name) for name in keys]})
         self.proxy, self.buffer = self.site.proxy, self.site.folder / "buffer" / "mqtt.db"
+        self.site.subscribe()
         self.proxy.start()
         self.store(1, 2)
 
@@ -50,7 +51,7 @@ class FilesCase(Case):
     def assert_delivered(self, count: int) -> None:
         """The broker comes up, and gets the messages in order."""
         self.site.mosquitto.start()
-        subscriber = self.site.subscriber()
+        subscriber = self.site.resumed()
         expected = [SECRET + b"%d" % number for number in range(1, count + 1)]
         self.assertEqual(expected, [each.payload for each in deliveries(subscriber, count)])
         eventually(lambda: self.proxy.metric("svc_proxy_mqtt_buffer_messages_queued") == 0.0)

@@ -107,6 +107,12 @@ class Site:
         assert isinstance(client.receive(), Suback)
         return client
 
+    def subscribe(self) -> None:
+        """Let the broker have a subscriber, gone for now, for all that is forwarded once it is started."""
+        self.mosquitto.start()
+        self.subscriber().close()
+        self.mosquitto.stop()
+
     def resumed(self, **more: Any) -> RawClient:
         """The same client with the session that it has: messages may come at once."""
         client = self.stack.enter_context(RawClient(self.mosquitto.port))
@@ -155,9 +161,7 @@ class BrokerDownTests(Case):
     def test_all_is_delivered_in_order(self) -> None:
         """QoS 0, 1 and 2 messages are acknowledged at once, and delivered once and in order when the broker is back."""
         site = Site(self.stack)
-        site.mosquitto.start()
-        site.subscriber().close()
-        site.mosquitto.stop()
+        site.subscribe()
         site.proxy.start()
         expected = []
         for version in VERSIONS:
@@ -182,9 +186,7 @@ class BrokerDownTests(Case):
     def test_delivered_by_the_next_process(self) -> None:
         """What a killed proxy acknowledged is forwarded by the next one, without its client."""
         site = Site(self.stack)
-        site.mosquitto.start()
-        site.subscriber().close()
-        site.mosquitto.stop()
+        site.subscribe()
         site.proxy.start()
         client = site.client()
         client.connect("c", **lasting(Version.V5))
@@ -509,6 +511,7 @@ class PairTests(Case):
         *others, inbound = site.proxy.config["listeners"]
         del inbound["ack"]
         site.proxy.config["listeners"] = [*others, inbound, uplink]
+        site.subscribe()
         site.proxy.start()
         for version in VERSIONS:
             client = self.stack.enter_context(RawClient(port, version))
@@ -516,7 +519,7 @@ class PairTests(Case):
             for number in range(10):
                 publish(client, "t", b"%d-%d" % (version.value, number), 1 + number % 2, number + 1)
         site.mosquitto.start()
-        subscriber = site.subscriber()
+        subscriber = site.resumed()
         payloads = [each.payload for each in deliveries(subscriber, 20)]
         self.assertCountEqual([b"%d-%d" % (each.value, number) for each in VERSIONS for number in range(10)], payloads)
 
@@ -540,9 +543,7 @@ class PairTests(Case):
     def test_centre_that_refuses_for_a_moment(self) -> None:
         """What the edge acknowledged while the buffer of the centre was full arrives, with QoS 2 once."""
         site = Site(self.stack, {"sessionMessages": 20})
-        site.mosquitto.start()
-        site.subscriber().close()
-        site.mosquitto.stop()
+        site.subscribe()
         edge, port = self.edge(site)
         site.proxy.start()
         edge.start()
