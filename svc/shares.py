@@ -40,6 +40,44 @@ def fits_left(held: int, wanted: int, free: int, scarce: int) -> bool:
     return wanted <= free and (free >= scarce or held <= OF_FREE * free)
 
 
+class SharedRoom:
+    """
+    Room that fills up, and what each holder has of it, by its name; who may have more: :func:`fits_left`.
+
+    Args:
+        limit: all of it.
+    """
+
+    def __init__(self, limit: int) -> None:
+        #: What is left; negative where more is held than there may be.
+        self.free = limit
+        self._scarce = limit // SCARCE_PART
+        # Made for many changes: what sorts holders by what they have would cost more than a rare search.
+        self._held: dict[str, int] = {}
+
+    def held(self, holder: str) -> int:
+        """What one has."""
+        return self._held.get(holder, 0)
+
+    def fits(self, holder: str, wanted: int) -> bool:
+        """Whether one may have so much more."""
+        return fits_left(self._held.get(holder, 0), wanted, self.free, self._scarce)
+
+    def take(self, holder: str, amount: int) -> None:
+        """Count what one has more, or less where it is negative, whether it fits or not."""
+        self.free -= amount
+        held = self._held.get(holder, 0) + amount
+        if held:
+            self._held[holder] = held
+        else:
+            self._held.pop(holder, None)
+
+    def most(self) -> tuple[str, int]:
+        """Who has most, and how much; an empty name where nobody has anything."""
+        holder = max(self._held, key=self._held.__getitem__, default="")
+        return holder, self._held.get(holder, 0)
+
+
 class Holdings(Generic[Holder]):
     """What each holder has of something, and who has most."""
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.shares import MAX_REMEMBERED, OF_FREE, Holdings, Shares, fits_left
+from svc.shares import MAX_REMEMBERED, OF_FREE, Holdings, SharedRoom, Shares, fits_left
 
 _HOLDERS = st.sampled_from("abcdef")
 #: Who wants a place, or (a number) which of the places that are held is given back; and the seconds until then.
@@ -91,6 +91,36 @@ class LeftTests(SynchronousTestCase):
         self.assertGreaterEqual(free, scarce / (OF_FREE + 1) ** 6 - 1.5)
         refused = [holding[each] for each in holding if not fits_left(holding[each], 1, free, scarce)]
         self.assertEqual(sorted(holding.values())[len(holding) - len(refused) :], sorted(refused))
+
+
+class SharedRoomTests(SynchronousTestCase):
+    """Room that fills up, by who holds it."""
+
+    def test_bounds(self) -> None:
+        """Who has most gets none of the last tenth, others get some, and nobody gets more than there is."""
+        room = SharedRoom(100)
+        self.assertTrue(room.fits("one", 100))
+        self.assertFalse(room.fits("one", 101))
+        room.take("one", 90)
+        self.assertTrue(room.fits("one", 1))
+        room.take("one", 1)
+        self.assertFalse(room.fits("one", 1))
+        self.assertTrue(room.fits("other", 9))
+        self.assertFalse(room.fits("other", 10))
+
+    @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 100))))
+    def test_most(self, taken: list[tuple[str, int]]) -> None:
+        """Who has most is found; who gave all back is forgotten, and the room is as before."""
+        room, model = SharedRoom(1000), Counter[str]()
+        for holder, amount in taken:
+            room.take(holder, amount)
+            model[holder] += amount
+        self.assertEqual(room.most()[1], max(model.values(), default=0))
+        self.assertEqual(model[room.most()[0]], room.most()[1])
+        for holder, amount in taken:
+            room.take(holder, -amount)
+        self.assertEqual((room.most(), room._held), (("", 0), {}))
+        self.assertTrue(room.fits("a", 1000))
 
 
 class HoldingsTests(SynchronousTestCase):

@@ -21,11 +21,11 @@ from svc.broker.journal import Journal, NoJournal, RecoveredState
 from svc.broker.message import Message
 from svc.broker.retained import RetainedMessages
 from svc.broker.session import Session, SessionLimits
-from svc.broker.sharing import NoRoomObserver, QueueRoom, exceeded
+from svc.broker.sharing import NoRoomObserver, exceeded
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SharedGroup, SubscriptionTree
 from svc.identity.spiffeid import SpiffeIdMalformed
-from svc.shares import Holdings
+from svc.shares import Holdings, SharedRoom
 from svc.wire.mqtt import Connect, Publish, ReasonCode, Subscription, Version, split_shared
 
 #: Sessions and retained messages that are processed before other events: some milliseconds.
@@ -111,7 +111,7 @@ class Hub:
         self.retained: Final = RetainedMessages(self.limits.retained, self.limits.retained_octets)
         self.sessions: Final[dict[str, Session]] = {}
         self._sessions_by_owner: Holdings[str] = Holdings()
-        self._queue_room = QueueRoom(self.limits.queued_octets)
+        self._queue_room = SharedRoom(self.limits.queued_octets)
         self.feed: Final = RetainedFeed(self.retained, now, call_soon)
         self._call_soon = call_soon
         self.random_name: Final = random_name

@@ -41,9 +41,10 @@ from svc.broker.client_sink import ClientSink, ConnectParameters
 from svc.broker.filters import SessionSubscriptions
 from svc.broker.journal import Delivery, DeliveryStage, Journal, SessionRecord
 from svc.broker.message import Message
-from svc.broker.sharing import NoRoomObserver, QueueRoom
+from svc.broker.sharing import LargestShare, NoRoomObserver
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SubscriptionTree
+from svc.shares import SharedRoom
 from svc.wire.mqtt import Acknowledgement, PacketType, ProtocolViolation, Publish, QoS, Version, Will
 from svc.wire.mqtt.properties import NO_PROPERTIES
 
@@ -104,7 +105,7 @@ class Session:
         journal: Journal,
         statistics: Statistics,
         now: Callable[[], float],
-        room: QueueRoom,
+        room: SharedRoom,
         on_no_room: NoRoomObserver,
     ) -> None:
         self.client_id: Final = client_id
@@ -319,7 +320,7 @@ class Session:
             reason = "queues_full" if self._has_own_room(message) else "queue_full"
             self._statistics.dropped(reason)
             if reason == "queues_full":
-                self._on_no_room(reason, self.owner, self._room.most)
+                self._on_no_room(reason, self.owner, lambda: LargestShare(*self._room.most()))
             return False
         delivery = Delivery(message, qos, flag, route.identifiers)
         self._take(message.size)

@@ -5,50 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from hypothesis import given
-from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.access import AllowAll
 from svc.broker.hub import HubLimits
 from svc.broker.message import Message
-from svc.broker.sharing import LargestShare, QueueRoom
 from svc.wire.mqtt import Acknowledgement, PacketType, Properties
 from tests.broker.rig import Rig
 
 LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
 ONE, OTHER = "spiffe://prod.example/one", "spiffe://prod.example/other"
 SIZE = Message("a/", b"m").size
-
-
-class QueueRoomTests(SynchronousTestCase):
-    """The room alone."""
-
-    def test_bounds(self) -> None:
-        """Who has most gets none of the last tenth, others get some, and nobody gets more than there is."""
-        room = QueueRoom(100)
-        self.assertTrue(room.fits("one", 100))
-        self.assertFalse(room.fits("one", 101))
-        room.take("one", 90)
-        self.assertTrue(room.fits("one", 1))
-        room.take("one", 1)
-        self.assertFalse(room.fits("one", 1))
-        self.assertTrue(room.fits("other", 9))
-        self.assertFalse(room.fits("other", 10))
-
-    @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 100))))
-    def test_most(self, taken: list[tuple[str, int]]) -> None:
-        """Who has most is found; who gave all back is forgotten, and the room is as before."""
-        room, model = QueueRoom(1000), Counter[str]()
-        for owner, octets in taken:
-            room.take(owner, octets)
-            model[owner] += octets
-        self.assertEqual(room.most().octets, max(model.values(), default=0))
-        self.assertEqual(model[room.most().owner], room.most().octets)
-        for owner, octets in taken:
-            room.take(owner, -octets)
-        self.assertEqual((room.most(), room._held), (LargestShare("", 0), {}))
-        self.assertTrue(room.fits("a", 1000))
 
 
 class QueueTests(SynchronousTestCase):

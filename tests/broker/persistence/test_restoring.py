@@ -96,7 +96,7 @@ class RestoreTests(KeptCase):
         self.persistent("p").publishes("a", b"m" * 1000, 1, 5)
         self.kept.settle()
         before = self.rig.hub._queue_room.most()
-        self.assertEqual((before.owner, before.octets > 1000), (ALICE, True))
+        self.assertEqual((before[0], before[1] > 1000), (ALICE, True))
         self.assertEqual(self.again().hub._queue_room.most(), before)
 
     def test_all_parts_of_a_message(self) -> None:
