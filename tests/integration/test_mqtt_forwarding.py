@@ -64,7 +64,7 @@ class Site:
         self.stack = stack
         self.folder = short_folder(stack)
         self.authority = stack.enter_context(
-            RunningAuthority(entries=[entry("/ns/shop/sa/api"), entry("/ns/iot/sa/device")])
+            RunningAuthority(entries=[entry("/ns/shop/sa/api"), entry("/ns/iot/sa/device"), entry("/ns/iot/sa/other")])
         )
         saved = str(self.folder) + "/"
         settings = {
@@ -94,11 +94,19 @@ class Site:
             else {},
         )
         stack.callback(self.proxy.stop)
-        self.credentials = Credentials.fetch(self.authority, self.folder / "id", "/ns/iot/sa/device")
+        self._credentials: dict[str, Credentials] = {}
 
-    def client(self, version: Version = Version.V5) -> RawClient:
+    def credentials(self, identity: str = "device") -> Credentials:
+        """Those of a client."""
+        if identity not in self._credentials:
+            folder, path = self.folder / identity, f"/ns/iot/sa/{identity}"
+            self._credentials[identity] = Credentials.fetch(self.authority, folder, path)
+        return self._credentials[identity]
+
+    def client(self, version: Version = Version.V5, *, identity: str = "device") -> RawClient:
         """A client of the proxy."""
-        return self.stack.enter_context(RawClient(self.port, version, tls=self.credentials.context().wrap_socket))
+        tls = self.credentials(identity).context().wrap_socket
+        return self.stack.enter_context(RawClient(self.port, version, tls=tls))
 
     def subscriber(self, topic: str = "#", **more: Any) -> RawClient:
         """A client of the broker, with a session that lasts."""
@@ -222,7 +230,7 @@ class Interrupted(Case):
         self.publishers = self.swarm(
             self.site.port,
             *(ConformingClient(name, version) for name, version in PUBLISHERS.items()),
-            tls=self.site.credentials.context().wrap_socket,
+            tls=self.site.credentials().context().wrap_socket,
         )
         self.subscriber = ConformingClient("s")
         self.subscribers = self.swarm(broker, self.subscriber)
@@ -490,6 +498,61 @@ class FullDiskTests(Case):
         site.proxy.start()
         arrived = {each.payload for each in deliveries(subscriber, len(accepted) + 1)}
         self.assertEqual(set(), {*accepted, b"last"} - arrived)
+
+
+class SharedBufferTests(Case):
+    """One identity that takes all it can get of a buffer."""
+
+    def code(self, client: RawClient, payload: bytes, packet_id: int) -> int:
+        """The code with which a message is acknowledged."""
+        client.send(Publish("t", payload, 1, packet_id=packet_id))
+        answer = client.receive()
+        assert isinstance(answer, Acknowledgement), answer
+        return answer.code
+
+    def session(self, identity: str, client_id: str) -> tuple[RawClient, int]:
+        """A client, and the code of its CONNACK."""
+        client = self.site.client(identity=identity)
+        return client, client.connect(client_id, **lasting(Version.V5)).code
+
+    def test_one_and_another(self) -> None:
+        """Without a broker one identity takes all sessions and octets; another one stores, also after kill -9."""
+        self.site = site = Site(self.stack, {"sessions": 30, "totalBytes": "1MiB", "sessionBytes": "1MiB"})
+        site.proxy.start()
+        codes = []
+        for number in range(30):
+            client, code = self.session("device", f"d-{number}")
+            codes.append(code)
+            if not code:
+                publish(client, "d", b"one", 1, 1)
+                client.close()
+        self.assertEqual([0] * 28 + [ReasonCode.QUOTA_EXCEEDED] * 2, codes)
+        greedy, _code = self.session("device", "d-0")
+        accepted = 0
+        while self.code(greedy, bytes(32 * 1024), 2) == 0:
+            accepted += 1
+        self.assertIn(accepted, range(26, 32))
+        full = eventually(lambda: site.proxy.records("svc.proxy.buffer.full"))[0]
+        device = "spiffe://example.org/ns/iot/sa/device"
+        self.assertEqual(("share", device), (full["detail_reason"], full["attributes"]["most"]))
+        modest, code = self.session("other", "o-1")
+        self.assertEqual((0, 0), (code, self.code(modest, b"o-1", 1)))
+        site.proxy.kill()
+        site.proxy.start()
+        greedy, code = self.session("device", "d-0")
+        self.assertEqual((0, ReasonCode.QUOTA_EXCEEDED), (code, self.code(greedy, bytes(32 * 1024), 2)))
+        self.assertEqual(ReasonCode.QUOTA_EXCEEDED, self.session("device", "d-28")[1])
+        modest, code = self.session("other", "o-1")
+        self.assertEqual((0, 0), (code, self.code(modest, b"o-2", 2)))
+        site.proxy.kill()
+        site.mosquitto.start()
+        subscriber = site.subscriber()
+        site.proxy.start()
+        arrived = [each.payload for each in deliveries(subscriber, 28 + accepted + 2)]
+        self.assertEqual([b"o-1", b"o-2"], [each for each in arrived if each.startswith(b"o-")])
+        eventually(lambda: site.proxy.metric("svc_proxy_mqtt_buffer_messages_queued") == 0.0)
+        greedy, _code = self.session("device", "d-0")
+        self.assertEqual(0, self.code(greedy, bytes(32 * 1024), 3))
 
 
 class PairTests(Case):

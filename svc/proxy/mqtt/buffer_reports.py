@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from twisted.internet.interfaces import IReactorTime
@@ -10,6 +10,7 @@ from twisted.logger import Logger
 
 from svc.errors import SvcError, printable
 from svc.proxy.mqtt.buffer.records import DeadLetter, RejectionCause, SessionKey
+from svc.proxy.mqtt.buffer.sharing import BufferShares
 from svc.proxy.mqtt.forwarding import AckSource, DropCause, LinkFailure, RefusalCause
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -78,11 +79,22 @@ class BufferReports:
         emit(self.log, Event.BUFFER_WAITS, attributes={"listener": listener, "messages": messages})
 
     def log_limited(
-        self, event: Event, key: SessionKey, reason: str | None = None, detail: str | None = None, **more: Value
+        self,
+        event: Event,
+        key: SessionKey,
+        reason: str | None = None,
+        detail: str | None = None,
+        *,
+        most: Callable[[], tuple[str, int]] | None = None,
+        **more: Value,
     ) -> None:
-        """Log an event of a session, and of a topic where there is one."""
+        """Log an event of a session, and of a topic where there is one; ``most`` finds who holds most octets."""
         group, kind = (event, key.listener, key.owner), (key.client_id, reason, more.get("topic"))
-        self._log(self._of_identities.admit(group, kind, self._clock.seconds()), event, key, reason, detail, **more)
+        omitted = self._of_identities.admit(group, kind, self._clock.seconds())
+        if omitted is not None and most is not None:
+            more["owner"] = key.holder
+            more["most"], more["most_octets"] = most()
+        self._log(omitted, event, key, reason, detail, **more)
 
     def _log(
         self, omitted: int | None, event: Event, key: SessionKey, reason: str | None, detail: str | None, **more: Value
@@ -163,10 +175,11 @@ class BufferReports:
 class SessionReports:
     """One session's :class:`svc.proxy.mqtt.forwarding.ForwarderObserver`; ``waiting`` messages are in the buffer."""
 
-    def __init__(self, reports: BufferReports, key: SessionKey, waiting: int) -> None:
+    def __init__(self, reports: BufferReports, key: SessionKey, waiting: int, shares: BufferShares) -> None:
         self._reports = reports
         self._metrics = reports.metrics
         self._key = key
+        self._shares = shares
         self._waiting = waiting
         self._replaying = 0
 
@@ -204,7 +217,8 @@ class SessionReports:
 
     def refused(self, cause: RefusalCause) -> None:
         """Log a message that was not accepted; the client got no acknowledgement."""
-        self._reports.log_limited(Event.BUFFER_FULL, self._key, cause)
+        most = self._shares.messages.most if cause == "share" else None
+        self._reports.log_limited(Event.BUFFER_FULL, self._key, cause, most=most)
 
     def dropped(self, cause: DropCause, code: int) -> None:
         """Log a message that is not forwarded."""

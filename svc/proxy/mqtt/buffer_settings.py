@@ -26,9 +26,11 @@ class BufferSettings(Settings):
     """Encrypt at the start what was stored before there were `keys`. *Remove it* after that start: whoever can write to
     the database could store messages before each one."""
     totalBytes: Annotated[Size, Field(ge=2**20, le=2**44)] = _DEFAULTS.octets
-    """All messages; beyond it new ones are refused."""
+    """All messages; beyond it new ones are refused. Identities [share](security.md#shares) the last tenth, so that one
+    with many gets no more of it."""
     sessions: int = Field(default=_DEFAULTS.sessions, ge=1, le=1_000_000)
-    """Sessions of clients, connected or not; beyond it new ones are refused."""
+    """Sessions of clients, connected or not; beyond it new ones are refused. The last tenth is shared as that of
+    `totalBytes`."""
     sessionBytes: Annotated[Size, Field(ge=64 * 1024, le=2**44)] = _DEFAULTS.session_octets
     """The messages of one session. *Together*: at most `totalBytes`, at least `limits.packet` of each listener with
     `ack: middleware`."""

@@ -22,8 +22,10 @@ class SessionNotStored(ProxyError):
     http_status = 503
     reasons: ClassVar[Mapping[str, Reason]] = {
         "mqtt_sessions_full": Reason(
-            "the buffer of MQTT messages has {limit} sessions, and takes no other client",
-            hint="raise mqttBuffer.sessions, or look for clients that use many identifiers",
+            "{taken} of {limit} sessions of the buffer of MQTT messages are taken: {held} by this identity, and most,"
+            " {most_held}, by {most}",
+            hint="near the limit an identity with more than twice as many as are free gets no more: look for clients"
+            " that use many identifiers, or raise mqttBuffer.sessions",
         ),
         "mqtt_buffer_refuses": Reason(
             "the buffer of MQTT messages takes nothing new at present",

@@ -320,7 +320,7 @@ class StoredSession:
     def __init__(self, owner: StoreAndForward, loaded: LoadedSession) -> None:
         self._owner = owner
         self.key: Final = loaded.session.key
-        self._reports = SessionReports(owner.reports, self.key, loaded.messages)
+        self._reports = SessionReports(owner.reports, self.key, loaded.messages, owner.buffer.shares)
         self.forwarder = Forwarder(
             loaded, owner.buffer, self, self._reports, owner.limits, relays=self._relays, random=owner.random
         )

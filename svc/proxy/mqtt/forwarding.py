@@ -30,6 +30,7 @@ from svc.proxy.mqtt.buffer.records import (
     RejectionCause,
     message_digest,
 )
+from svc.proxy.mqtt.buffer.sharing import BufferShares
 from svc.proxy.mqtt.buffer.store import PAGE_OCTETS
 from svc.proxy.mqtt.errors import SessionNotStored
 from svc.proxy.mqtt.interfaces import RecordDemand
@@ -60,8 +61,8 @@ from svc.wire.mqtt import (
 )
 
 AckSource = Literal["middleware", "upstream"]
-#: Why a message was not accepted.
-RefusalCause = Literal["octets", "messages", "age", "store"]
+#: Why a message was not accepted: a bound of its session, the share of its identity, or the disk.
+RefusalCause = Literal["octets", "messages", "age", "share", "store"]
 #: Why an accepted message was not forwarded.
 DropCause = Literal["expired", "rejected", "too_large", "link_lost"]
 #: Why a connection to the broker is of no use: the session that was to be removed is still there, a packet that does
@@ -170,10 +171,7 @@ class ForwarderStore(Protocol):
     def accepting(self) -> bool: ...
 
     @property
-    def octets(self) -> int: ...
-
-    @property
-    def full(self) -> bool: ...
+    def shares(self) -> BufferShares: ...
 
     def when_durable(self, then: Callable[[], None]) -> None: ...
 
@@ -185,7 +183,7 @@ class ForwarderStore(Protocol):
 
     def changed(self, message: BufferedMessage) -> None: ...
 
-    def remove(self, message: BufferedMessage) -> None: ...
+    def remove(self, session: BufferedSession, message: BufferedMessage) -> None: ...
 
     def has_room(self, message: BufferedMessage) -> bool: ...
 
@@ -591,7 +589,7 @@ class Forwarder:
         """Store a message that was a dead letter behind those that wait; returns whether there is room for it."""
         self._now = now
         new = not self.session.number
-        if self._refusal(message) is not None or (new and self._store.full):
+        if self._refusal(message) is not None or (new and not self._store.shares.session_fits(self.session.key)):
             return False
         if new:
             self._store.session(self.session)
@@ -731,16 +729,28 @@ class Forwarder:
     def _connect_refusal(self, connect: Connect) -> tuple[Connack, SessionNotStored] | None:
         """With what CONNECT is refused, and why."""
         code: int = ReasonCode.SERVER_UNAVAILABLE
+        fits = self.session.number > 0 or self._store.shares.session_fits(self.session.key)
         if connect.properties.authentication_method is not None:
             code, error = ReasonCode.BAD_AUTHENTICATION_METHOD, SessionNotStored("mqtt_authentication_refused")
-        elif self.session.number or (self._store.accepting and not self._store.full):
+        elif self.session.number or (self._store.accepting and fits):
             return None
-        elif self._store.full:
-            error = SessionNotStored("mqtt_sessions_full", limit=self._store.limits.sessions)
-            code = ReasonCode.QUOTA_EXCEEDED
+        elif not fits:
+            code, error = ReasonCode.QUOTA_EXCEEDED, self._sessions_full()
         else:
             error = SessionNotStored("mqtt_buffer_refuses")
         return Connack(code=code if connect.version is Version.V5 else ReturnCode.SERVER_UNAVAILABLE), error
+
+    def _sessions_full(self) -> SessionNotStored:
+        sessions = self._store.shares.sessions
+        most = sessions.most() or ""
+        return SessionNotStored(
+            "mqtt_sessions_full",
+            taken=sessions.total,
+            limit=self._store.limits.sessions,
+            held=sessions.held(self.session.key.holder),
+            most=most,
+            most_held=sessions.held(most),
+        )
 
     def _begin_anew(self) -> None:
         """The client begins a session without what the former one knew."""
@@ -918,13 +928,15 @@ class Forwarder:
         store, limits = self._store, self._store.limits
         if not store.accepting:
             return "store"
-        if max(store.octets - limits.octets, self._octets - limits.session_octets) + message.size > 0:
+        if self._octets + message.size > limits.session_octets:
             return "octets"
         unreleased = len(self._received) if message.qos == 2 else 0
         if self._messages >= limits.session_messages or unreleased >= self._limits.unreleased:
             return "messages"
         if self._messages and self._now.wall - self._oldest >= limits.session_age:
             return "age"
+        if not store.shares.message_fits(self.session.key, message.size):
+            return "share"
         return None
 
     def _refuse(self, packet: Publish, cause: RefusalCause) -> None:
@@ -1337,7 +1349,7 @@ class Forwarder:
 
     def _finish(self, message: BufferedMessage) -> None:
         """A message needs no buffer any more. Nobody waits for that to be durable: a repetition is harmless."""
-        self._store.remove(message)
+        self._store.remove(self.session, message)
         self._messages -= 1
         self._octets -= message.size
         self._observer.queued(-1)

@@ -34,9 +34,9 @@ def message(
     return BufferedMessage(topic, payload, qos, retain, properties, packet_id if qos else 0, relayed, NOW)
 
 
-def session(client_id: str = "c", connect: Connect | None = None) -> BufferedSession:
+def session(client_id: str = "c", connect: Connect | None = None, *, owner: str = OWNER) -> BufferedSession:
     """Create a session that is not stored yet."""
-    return BufferedSession(SessionKey("iot", client_id, OWNER), connect or Connect(client_id))
+    return BufferedSession(SessionKey("iot", client_id, owner), connect or Connect(client_id))
 
 
 class OpenedBuffer:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from svc.errors import SvcError
 from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import BufferedMessage, BufferedSession, LoadedSession, ReceivedId, SessionKey
+from svc.proxy.mqtt.buffer.sharing import BufferShares
 from svc.proxy.mqtt.forwarding import AckSource, Admission, Forwarder, ForwarderLimits, Moment, ReplayBackoff
 from svc.proxy.mqtt.interfaces import RecordDemand
 from svc.wire.mqtt import (
@@ -37,6 +38,7 @@ PUBREC: Final = PacketType.PUBREC
 PUBREL: Final = PacketType.PUBREL
 PUBCOMP: Final = PacketType.PUBCOMP
 CLIENT_ID = "device"
+OWNER = "spiffe://example.org/device"
 #: Topics below it are acknowledged when the broker did.
 RELAYED = "relayed/"
 START = Moment(1000.0, 1_795_220_731.0)
@@ -47,9 +49,8 @@ class ModelStore:
 
     def __init__(self) -> None:
         self.limits = BufferLimits()
+        self.shares = BufferShares(self.limits)
         self.accepting = True
-        self.full = False
-        self.octets = 0
         #: Whether calls wait for the next commit where nothing is written, too: a disk slower than all the rest.
         self.waits = False
         self.sessions: dict[int, BufferedSession] = {}
@@ -67,6 +68,16 @@ class ModelStore:
         self._current: list[tuple[bool, Callable[[], None]]] = []
         self._last_session = self._last_message = 0
 
+    def limit(self, limits: BufferLimits) -> None:
+        """Have other limits from now on."""
+        octets, self.limits, self.shares = self.octets, limits, BufferShares(limits)
+        self.shares.messages.take(OWNER, octets)
+
+    @property
+    def octets(self) -> int:
+        """Octets of all messages."""
+        return self.shares.messages.held(OWNER)
+
     def when_durable(self, then: Callable[[], None]) -> None:
         group = self._waiting or self._current
         if group or self.waits:
@@ -78,6 +89,7 @@ class ModelStore:
         if not session.number:
             self._last_session += 1
             session.number = self._last_session
+            self.shares.sessions.change(OWNER, 1)
         kept = copy.copy(session)
         self._record(lambda: self.sessions.__setitem__(kept.number, kept))
 
@@ -86,12 +98,13 @@ class ModelStore:
             self.sessions.pop(session.number, None)
             self._forget_received(session.number)
 
+        self.shares.sessions.change(OWNER, -1)
         self._record(forget)
 
     def store(self, session: BufferedSession, message: BufferedMessage) -> None:
         self._last_message += 1
         message.number = self._last_message
-        self.octets += message.size
+        self.shares.messages.take(OWNER, message.size)
         kept = copy.copy(message)
 
         def store() -> None:
@@ -109,8 +122,8 @@ class ModelStore:
 
         self._record(change)
 
-    def remove(self, message: BufferedMessage) -> None:
-        self.octets -= message.size
+    def remove(self, session: BufferedSession, message: BufferedMessage) -> None:
+        self.shares.messages.take(OWNER, -message.size)
         self._record(lambda: self.messages.pop(message.number) and None)
 
     def has_room(self, message: BufferedMessage) -> bool:
@@ -181,7 +194,8 @@ class ModelStore:
             sizes, oldest = sum(each.size for each in own), own[0].stored if own else 0.0
             last = own[-1].number if own else 0
             loaded.append(LoadedSession(copy.copy(session), ids, len(own), sizes, oldest, last))
-        self.octets = sum(each.octets for each in loaded)
+        self.shares = BufferShares(self.limits)
+        self.shares.restore(loaded)
         self._letters = len(self.dead_letters)
         return loaded
 
@@ -586,7 +600,7 @@ class World:
         self.lose_client()
         if self.forwarder is None:
             connect = Connect(CLIENT_ID, self.client.version)
-            session = BufferedSession(SessionKey("iot", CLIENT_ID, "owner"), connect)
+            session = BufferedSession(SessionKey("iot", CLIENT_ID, OWNER), connect)
             self.forwarder = self._forwarder(LoadedSession(session))
         self.forwarder.client_connected(self.client.connect(clean=clean, will=will, expiry=expiry), self.now)
 

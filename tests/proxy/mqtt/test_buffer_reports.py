@@ -9,7 +9,9 @@ from prometheus_client import CollectorRegistry
 from twisted.internet.task import Clock
 
 from svc.proxy.mqtt.buffer.errors import MessageBufferError
+from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.buffer.records import DeadLetter, SessionKey
+from svc.proxy.mqtt.buffer.sharing import BufferShares
 from svc.proxy.mqtt.buffer_reports import CONDITION, IDENTITY_SHARE, LOG_INTERVAL, BufferReports, SessionReports
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health
@@ -32,7 +34,8 @@ class BufferReportsTests(LogTestCase):
         self.registry = CollectorRegistry()
         self.health = Health((), now=lambda: datetime(2026, 11, 21, tzinfo=UTC))
         self.reports = BufferReports(ProxyMetrics(self.registry).mqtt(), self.health, PATH, self.clock)
-        self.session = SessionReports(self.reports, KEY, 0)
+        self.shares = BufferShares(BufferLimits())
+        self.session = SessionReports(self.reports, KEY, 0, self.shares)
 
     def value(self, name: str, **labels: str) -> float | None:
         return self.registry.get_sample_value(f"svc_proxy_mqtt_{name}", labels)
@@ -122,16 +125,28 @@ class BufferReportsTests(LogTestCase):
     def test_many_clients_of_one_identity(self) -> None:
         """Of one identity few records of an event are made, by whatever identifiers and topics; another has its own."""
         for number in range(2 * IDENTITY_SHARE):
-            session = SessionReports(self.reports, KEY._replace(client_id=f"meter-{number}"), 0)
+            session = SessionReports(self.reports, KEY._replace(client_id=f"meter-{number}"), 0, self.shares)
             session.refused("messages")
             self.session.dead_letter(f"t/{number}", "rejected", 0x87)
         self.assertEqual(IDENTITY_SHARE, len(self.of(Event.BUFFER_FULL)))
         self.assertEqual(IDENTITY_SHARE, len(self.of(Event.BUFFER_DEAD_LETTER)))
-        SessionReports(self.reports, KEY._replace(owner="spiffe://prod.example/other"), 0).refused("messages")
+        other = KEY._replace(owner="spiffe://prod.example/other")
+        SessionReports(self.reports, other, 0, self.shares).refused("messages")
         self.assertEqual(IDENTITY_SHARE + 1, len(self.of(Event.BUFFER_FULL)))
         self.clock.advance(LOG_INTERVAL)
         session.refused("messages")
         self.assertEqual(IDENTITY_SHARE, self.of(Event.BUFFER_FULL)[-1].attributes["repeated"])
+
+    def test_share(self) -> None:
+        """Where identities share what is left, the record of a refused message names who has most."""
+        anonymous = KEY._replace(owner="")
+        self.shares.messages.take(KEY.holder, 2)
+        self.shares.messages.take(anonymous.holder, 3)
+        self.session.refused("share")
+        record = self.only(Event.BUFFER_FULL)
+        self.assertEqual("share", record.fields["detail_reason"])
+        named = {each: record.attributes[each] for each in ("owner", "most", "most_octets")}
+        self.assertEqual({"owner": KEY.owner, "most": "listener iot", "most_octets": 3}, named)
 
     def test_decisions_of_an_operator(self) -> None:
         """Each dead letter that an operator decides on is logged."""
@@ -195,5 +210,5 @@ class BufferReportsTests(LogTestCase):
         self.assertEqual("octets", self.only(Event.BUFFER_FULL).fields["detail_reason"])
         self.assertEqual("not_authorized", self.attributes(Event.BUFFER_MESSAGE_DROPPED)["code"])
         self.assertEqual(2, self.attributes(Event.BUFFER_SESSION_LOST)["resent"])
-        SessionReports(self.reports, KEY._replace(client_id="meter-2"), 0).refused("octets")
+        SessionReports(self.reports, KEY._replace(client_id="meter-2"), 0, self.shares).refused("octets")
         self.assertEqual(2, len(self.of(Event.BUFFER_FULL)))

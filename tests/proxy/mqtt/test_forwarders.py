@@ -429,7 +429,7 @@ class DeadLetterTests(StoredCase):
         """Without room in the buffer it stays, until there is."""
         self.rejected(leave=True)
         limits = self.rig.sessions.buffer.limits
-        self.rig.sessions.buffer.limits = BufferLimits(octets=1)  # type: ignore[misc]
+        self.rig.sessions.buffer.limits = BufferLimits(session_messages=0)  # type: ignore[misc]
         self.wants(Wanted.SEND)
         self.assertEqual((1, 1.0, 0), (*self.letters, self.rig.sessions.sessions))
         self.rig.sessions.buffer.limits = limits  # type: ignore[misc]

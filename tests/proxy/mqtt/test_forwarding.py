@@ -217,10 +217,10 @@ class AcknowledgementTests(ForwardingCase):
         world.publish(b"1")
         world.settle()
         for limits in (BufferLimits(session_messages=0), BufferLimits(octets=1), BufferLimits(session_octets=1)):
-            world.store.limits = limits
+            world.store.limit(limits)
             world.operator_sends()
             self.assertTrue(world.store.idle)
-        world.store.limits = BufferLimits(session_messages=1)
+        world.store.limit(BufferLimits(session_messages=1))
         world.operator_sends()
         self.assertFalse(world.store.idle)
 
@@ -296,12 +296,12 @@ class RefusalTests(ForwardingCase):
         world.store.commit()
         size = world.store.octets
         for limits, cause in (
-            (BufferLimits(octets=2 * size), "octets"),
+            (BufferLimits(octets=2 * size), "share"),
             (BufferLimits(session_octets=2 * size), "octets"),
             (BufferLimits(session_messages=2), "messages"),
         ):
             world = self.away()
-            world.store.limits = limits
+            world.store.limit(limits)
             self.assertEqual([False, False, True], [self.refused(world) for _message in range(3)], cause)
             self.assertEqual([("refused", cause)], [each for each in world.notes.events if each[0] == "refused"])
             self.assertTrue(self.refused(world, 2))
@@ -310,7 +310,7 @@ class RefusalTests(ForwardingCase):
     def test_age(self) -> None:
         """While the oldest message waits longer than allowed, new ones are refused; none is removed."""
         world = self.away()
-        world.store.limits = BufferLimits(session_age=100)
+        world.store.limit(BufferLimits(session_age=100))
         self.assertFalse(self.refused(world))
         world.pass_time(99.9)
         world.broker_unreachable()
@@ -397,7 +397,7 @@ class RefusalTests(ForwardingCase):
         """A client of MQTT 3.1.1 that is closed for a full buffer is told of all that was stored before."""
         for recorded in (False, True):
             world = self.away(Version.V311)
-            world.store.limits = BufferLimits(session_messages=3)
+            world.store.limit(BufferLimits(session_messages=3))
             for qos in (1, 2, 0, 1, 1):
                 world.publish(b"1", qos, recorded=recorded)
             self.assertEqual((True, []), (world.client.connected, world.to_client))
@@ -788,7 +788,7 @@ class HeldTests(ForwardingCase):
         """A message keeps back the others as long as the buffer's age allows, over a restart too; then they follow."""
         for restart in (False, True):
             world = self.opened(backoff=ReplayBackoff(first=1.0, longest=1.0, budget=1))
-            world.store.limits = BufferLimits(session_age=100)
+            world.store.limit(BufferLimits(session_age=100))
             world.broker.busy = QUOTA
             world.publish(b"0")
             world.publish(b"1")
@@ -816,7 +816,7 @@ class HeldTests(ForwardingCase):
     def test_age_without_a_broker(self) -> None:
         """A broker that is away for longer refuses nothing by that."""
         world = self.away()
-        world.store.limits = BufferLimits(session_age=100)
+        world.store.limit(BufferLimits(session_age=100))
         world.publish(b"0")
         world.store.commit()
         world.pass_time(1000)
@@ -868,7 +868,7 @@ class HeldTests(ForwardingCase):
         """A broker that closes the connection each time, as MQTT 3.1.1 refuses, keeps back the others that long too."""
         for qos in (1, 2):
             world = self.opened(Version.V311, backoff=ReplayBackoff(first=1.0, longest=1.0, budget=1))
-            world.store.limits = BufferLimits(session_age=100)
+            world.store.limit(BufferLimits(session_age=100))
             world.publish(b"0", qos)
             world.publish(b"1", qos)
             world.store.commit()
@@ -1090,7 +1090,8 @@ class ReconnectionTests(ForwardingCase):
             (Version.V5, False, True, Properties(authentication_method="x"), 0x8C, "mqtt_authentication_refused"),
         ):
             world = World(version)
-            world.store.full, world.store.accepting = full, accepting
+            world.store.limit(BufferLimits(sessions=0 if full else 1))
+            world.store.accepting = accepting
             connect = world.client.connect
             world.client.connect = lambda _connect=connect, _more=properties, **each: replace(
                 _connect(**each), properties=_more

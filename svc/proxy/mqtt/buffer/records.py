@@ -37,6 +37,11 @@ class SessionKey(NamedTuple):
     #: The identity that may resume it.
     owner: str
 
+    @property
+    def holder(self) -> str:
+        """Whose part of the buffer it takes: that of an identity, or of all clients of a listener without one."""
+        return self.owner or f"listener {self.listener}"
+
 
 @unique
 class MessageState(IntEnum):

@@ -36,6 +36,7 @@ from svc.proxy.mqtt.buffer.records import (
     session_parameters,
 )
 from svc.proxy.mqtt.buffer.schema import BUFFER
+from svc.proxy.mqtt.buffer.sharing import BufferShares
 from svc.proxy.mqtt.buffer.writer import BufferWriter, encrypt_stored
 from svc.sqlite import database
 from svc.sqlite.database import DatabaseFile, plain_connect
@@ -108,11 +109,11 @@ class MessageBuffer:
         self._read_thread: JobThread[_Job] | None = None
         self._closing = BoundedClose(reactor, self._group_limits.late, self._stuck)
         self._groups: Groups | None = None
-        self._octets = 0
+        #: Who has how much.
+        self.shares: Final = BufferShares(self.limits)
         #: Sizes of dead letters by their numbers.
         self._dead_letters: dict[int, int] = {}
         self._dead_letter_octets = 0
-        self._sessions: set[int] = set()
         self._last_session = self._last_message = 0
 
     def open(self) -> Deferred[list[LoadedSession]]:
@@ -139,11 +140,6 @@ class MessageBuffer:
         """Whether changes that create state are accepted; others are recorded all the same."""
         return self._groups is not None and self._groups.accepting
 
-    @property
-    def octets(self) -> int:
-        """Octets of all messages."""
-        return self._octets
-
     def when_durable(self, then: Callable[[], None]) -> None:
         """Call when all that was recorded so far is durable; in order, and not at all after the close."""
         if self._groups is not None:
@@ -154,24 +150,19 @@ class MessageBuffer:
         if not session.number:
             self._last_session += 1
             session.number = self._last_session
-            self._sessions.add(session.number)
+            self.shares.sessions.change(session.key.holder, 1)
         self._record(BufferKind.SESSION, session_parameters(session, encrypted=self._keys.current is not None), 4 * ROW)
 
     def forget(self, session: BufferedSession) -> None:
         """A session is over; it has no messages any more."""
-        self._sessions.discard(session.number)
+        self.shares.sessions.change(session.key.holder, -1)
         self._record(BufferKind.SESSION_OVER, (session.number,))
-
-    @property
-    def full(self) -> bool:
-        """Whether no further session is accepted."""
-        return len(self._sessions) >= self.limits.sessions
 
     def store(self, session: BufferedSession, message: BufferedMessage) -> None:
         """A message is new, and gets its number."""
         self._last_message += 1
         message.number = self._last_message
-        self._octets += message.size
+        self.shares.messages.take(session.key.holder, message.size)
         self._record(BufferKind.MESSAGE, message_parameters(session.number, message), message.size)
 
     def changed(self, message: BufferedMessage) -> None:
@@ -179,9 +170,9 @@ class MessageBuffer:
         parameters = (message.number, int(message.state), message.upstream_id, message.refused)
         self._record(BufferKind.MESSAGE_CHANGED, parameters)
 
-    def remove(self, message: BufferedMessage) -> None:
+    def remove(self, session: BufferedSession, message: BufferedMessage) -> None:
         """The broker has a message, or never will."""
-        self._octets -= message.size
+        self.shares.messages.take(session.key.holder, -message.size)
         self._record(BufferKind.MESSAGE_OVER, (message.number,))
 
     def received(self, session: BufferedSession, packet_id: int, received: ReceivedId) -> None:
@@ -275,9 +266,8 @@ class MessageBuffer:
 
     def _begin(self, writer: BufferWriter, sessions: Sequence[LoadedSession], dead_letters: dict[int, int]) -> None:
         self._dead_letters, self._dead_letter_octets = dead_letters, sum(dead_letters.values())
-        self._octets = sum(each.octets for each in sessions)
-        self._sessions = {each.session.number for each in sessions}
-        self._last_session = max(self._sessions, default=0)
+        self.shares.restore(sessions)
+        self._last_session = max((each.session.number for each in sessions), default=0)
         # Numbers that are still referred to are not used again.
         referred = [received.number for each in sessions for received in each.received.values()]
         self._last_message = max(

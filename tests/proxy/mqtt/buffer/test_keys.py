@@ -96,7 +96,7 @@ class EncryptedBufferTests(SynchronousTestCase):
         letter = message(b"letter-in-clear", topic="topic-in-clear")
         self.opened.buffer.store(self.owner, letter)
         self.opened.buffer.dead_letter(self.owner, letter, "rejected", 0x87, NOW)
-        self.opened.buffer.remove(letter)
+        self.opened.buffer.remove(self.owner, letter)
         self.opened.settle()
 
     def begin(self, *keys: bytes) -> Any:

@@ -96,7 +96,7 @@ class RestartTests(BufferCase):
         self.assertEqual(owner, found.session)
         self.assertEqual({5: ReceivedId(1, True, "receipt", 0x10, b"digest")}, found.received)
         self.assertEqual((2, sum(each.size for each in sent), NOW, 2), (found.messages, found.octets, found.oldest, 2))
-        self.assertEqual(found.octets, self.buffer.octets)
+        self.assertEqual((OWNER, found.octets), self.buffer.shares.messages.most())
         self.assertEqual(sent, self.opened.result(self.buffer.page(found.session, 0)))
 
     def test_log_of_small_messages_is_bounded(self) -> None:
@@ -106,7 +106,7 @@ class RestartTests(BufferCase):
             one = message(b"small", packet_id=number + 1)
             self.buffer.store(owner, one)
             self.opened.step()
-            self.buffer.remove(one)
+            self.buffer.remove(owner, one)
             self.opened.step()
         self.assertLess(os.path.getsize(f"{self.opened.path}-wal"), 2 * CHECKPOINT_BYTES)
 
@@ -129,13 +129,13 @@ class RestartTests(BufferCase):
         """A removed message is not found; one that came and went within a turn is not written."""
         first = message(b"1")
         owner = self.stored(first, message(b"2"))
-        self.buffer.remove(first)
+        self.buffer.remove(owner, first)
         brief = message(b"3")
         self.buffer.store(owner, brief)
-        self.buffer.remove(brief)
+        self.buffer.remove(owner, brief)
         self.opened.settle()
         self.assertEqual([b"2"], [each.payload for each in self.opened.result(self.buffer.page(owner, 0))])
-        self.assertEqual(message().size, self.buffer.octets)
+        self.assertEqual((OWNER, message().size), self.buffer.shares.messages.most())
 
     def test_released_identifiers_are_gone(self) -> None:
         """Released packet identifiers are forgotten, one or all; so is a session."""
@@ -158,7 +158,7 @@ class RestartTests(BufferCase):
         first = message(b"1", 2)
         owner = self.stored(first)
         self.buffer.received(owner, 1, ReceivedId(first.number))
-        self.buffer.remove(first)
+        self.buffer.remove(owner, first)
         self.opened.settle()
         self.opened.crash()
         [found] = self.opened.begin()
@@ -168,19 +168,6 @@ class RestartTests(BufferCase):
         another = session("d")
         self.buffer.session(another)
         self.assertNotEqual(found.session.number, another.number)
-
-    def test_number_of_sessions(self) -> None:
-        """At the limit, and not before, no further session is accepted."""
-        self.opened.crash()
-        self.opened.more["limits"] = BufferLimits(sessions=2)
-        self.opened.begin()
-        first = self.stored(client_id="1")
-        self.assertFalse(self.buffer.full)
-        self.stored(client_id="2")
-        self.assertTrue(self.buffer.full)
-        self.buffer.session(first)
-        self.buffer.forget(first)
-        self.assertFalse(self.buffer.full)
 
     def test_close_writes_what_waits(self) -> None:
         """The close makes durable what was recorded; afterwards nothing can be read."""
@@ -397,7 +384,7 @@ class DeadLetterTests(BufferCase):
             each = message(payload, 2, properties=Properties(message_expiry=60))
             self.buffer.store(owner, each)
             self.buffer.dead_letter(owner, each, "age", 0x97, NOW + 5)
-            self.buffer.remove(each)
+            self.buffer.remove(owner, each)
         self.opened.settle()
         return owner
 
@@ -434,7 +421,7 @@ class DeadLetterTests(BufferCase):
         self.buffer.store(owner, first)
         self.opened.settle()
         self.buffer.dead_letter(owner, first, "rejected", 0x87, NOW)
-        self.buffer.remove(first)
+        self.buffer.remove(owner, first)
         self.opened.reactor.advance(0)
         self.assertEqual(1, len(self.opened.threads["svc-mqtt-buffer-writer"].tasks))
         self.assertEqual((1, 0), (self.opened.rows("message"), self.opened.rows("dead_letter")))

@@ -1,0 +1,2 @@
+Identities share the last tenth of sessions and octets of `mqttBuffer`: who holds most is refused first, and is named in the log. A message
+that is refused for that has the reason `share` in `svc.proxy.buffer.full`, where it was `octets`.
