@@ -55,6 +55,11 @@ class SharedRoom:
         # Made for many changes: what sorts holders by what they have would cost more than a rare search.
         self._held: dict[str, int] = {}
 
+    @property
+    def scarce(self) -> bool:
+        """Whether little is left."""
+        return self.free < self._scarce
+
     def held(self, holder: str) -> int:
         """What one has."""
         return self._held.get(holder, 0)

@@ -699,6 +699,14 @@ class World:
             self.forwarder.upstream_lost(self.now)
             self.notary.close()
 
+    def broker_refuses(self) -> None:
+        """The broker refuses the credentials with which a connection is wanted."""
+        if self.wanted is not None and self.forwarder is not None:
+            code = 0x87 if self.wanted.version is Version.V5 else 5
+            self.wanted = None
+            self.forwarder.upstream_connected(Connack(code=code), self.now)
+            self.notary.close()
+
     def broker_reads(self) -> bool:
         """The broker reads one packet and answers."""
         if not self.to_broker:

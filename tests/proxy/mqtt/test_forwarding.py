@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any, Final
 
@@ -28,7 +29,7 @@ from svc.wire.mqtt import (
     Version,
 )
 from tests.proxy.mqtt.buffering import message
-from tests.proxy.mqtt.forwarding_model import CLIENT_ID, World
+from tests.proxy.mqtt.forwarding_model import CLIENT_ID, START, World
 
 PUBACK: Final = PacketType.PUBACK
 PUBREC: Final = PacketType.PUBREC
@@ -1100,6 +1101,135 @@ class ReconnectionTests(ForwardingCase):
             self.assertEqual(Connack(code=code), world.client.got_packets[-1])
             self.assertEqual([reason], world.errors)
             self.assertIsNone(world.forwarder)
+
+
+class CredentialsTests(ForwardingCase):
+    """A broker that refuses the credentials of a client whose messages are stored."""
+
+    def stored(self, *messages: tuple[bytes, int], version: Version = Version.V5, **limits: Any) -> World:
+        """A world whose client stored messages while the broker was away; one is kept for 100 s at most."""
+        world = self.away(version, backoff=ReplayBackoff(first=1.0, longest=1.0, budget=1), **limits)
+        world.store.limit(BufferLimits(session_age=100))
+        for payload, qos in messages:
+            world.publish(payload, qos)
+            world.store.commit()
+            while world.client_reads():
+                world.store.commit()
+        return world
+
+    def refused_until(self, world: World, seconds: float) -> None:
+        """The broker refuses each connection until so long after the start."""
+        while world.now.seconds < START.seconds + seconds:
+            world.pass_time(1)
+            world.broker_refuses()
+            for _page in range(20):
+                world.store.commit()
+                world.reads_page()
+
+    def other_password(self, world: World) -> None:
+        """The client has another password from now on."""
+        connect = world.client.connect
+        world.client.connect = lambda **each: replace(  # type: ignore[method-assign]
+            connect(**each), username="user", password=b"other"
+        )
+
+    def test_while_little_is_left(self) -> None:
+        """Such a client stores nothing of the last tenth, until the broker accepts it or it has other credentials."""
+        for accepted in (True, False):
+            world = self.stored((b"0", 1))
+            size = world.store.octets
+            self.refused_until(world, 2)
+            world.store.limit(BufferLimits(octets=100 * size))
+            # 11, 10, and then 9 of 100 are free.
+            world.store.shares.messages.take("another", 88 * size)
+            for payload in (b"1", b"2", b"3"):
+                world.publish(payload)
+                world.store.commit()
+            self.assertEqual(
+                [("refused", "credentials")], [each for each in world.notes.events if each[0] == "refused"]
+            )
+            self.assertEqual(3, len(world.store.messages))
+            if accepted:
+                world.pass_time(1)
+                world.broker_accepts()
+            else:
+                self.other_password(world)
+                world.connect()
+                world.pass_time(2)
+            world.store.commit()
+            world.publish(b"4")
+            world.store.commit()
+            self.assertIn(b"4", [each.payload for _session, each in world.store.messages.values()])
+
+    def test_for_too_long(self) -> None:
+        """What they hold back for the buffer's age becomes dead letters, in whatever pages it lies, and not before."""
+        messages = [(b"%d" % number, 1 + number % 2) for number in range(12)]
+        for version, restart in itertools.product((Version.V5, Version.V311), (False, True)):
+            world = self.stored(*messages, version=version, memory=400)
+            world.page_size = 2
+            world.lose_client()
+            self.refused_until(world, 50)
+            if restart:
+                world.crash(written=True)
+                world.reads_page()
+            self.refused_until(world, 100)
+            self.assertEqual(({}, 12), (world.store.dead_letters, len(world.store.messages)))
+            self.refused_until(world, 110)
+            self.assertEqual(dict.fromkeys(dict(messages), ("age", 0x87)), world.store.dead_letters)
+            self.assertEqual((None, {}, {}), (world.forwarder, world.store.messages, world.store.sessions))
+
+    def test_younger(self) -> None:
+        """A message that came later is kept as long after it came."""
+        world = self.stored((b"0", 1))
+        self.refused_until(world, 60)
+        world.publish(b"1")
+        self.refused_until(world, 120)
+        self.assertEqual([b"0"], list(world.store.dead_letters))
+        self.refused_until(world, 150)
+        self.assertEqual([b"0"], list(world.store.dead_letters))
+        self.refused_until(world, 165)
+        self.assertEqual([b"0", b"1"], list(world.store.dead_letters))
+
+    def test_accepted_meanwhile(self) -> None:
+        """The time begins anew when the broker has accepted them."""
+        world = self.stored((b"0", 1))
+        self.refused_until(world, 90)
+        world.pass_time(1)
+        world.broker_accepts()
+        world.store.commit()
+        world.lose_link()
+        self.refused_until(world, 180)
+        self.assertEqual(({}, 1), (world.store.dead_letters, len(world.store.messages)))
+        self.refused_until(world, 200)
+        self.assertEqual([b"0"], list(world.store.dead_letters))
+
+    def test_without_room(self) -> None:
+        """Without room for dead letters the messages stay, in order, and are forwarded once they are accepted."""
+        world = self.stored((b"0", 1), (b"1", 1), (b"2", 1))
+        world.store.letters = 1
+        self.refused_until(world, 150)
+        self.assertEqual([b"0"], list(world.store.dead_letters))
+        world.pass_time(1)
+        world.settle()
+        self.assertEqual([(b"1", 1), (b"2", 1)], world.broker.delivered)
+
+    def test_kinds(self) -> None:
+        """QoS 0 is dropped; a message that the broker has begun to take with QoS 2 waits for its end."""
+        world = self.opened(backoff=ReplayBackoff(first=1.0, longest=1.0, budget=1))
+        world.store.limit(BufferLimits(session_age=100))
+        world.publish(b"2", 2)
+        world.store.commit()
+        world.broker_reads()
+        world.proxy_reads()
+        world.lose_link()
+        world.publish(b"0", 0)
+        world.publish(b"1", 1)
+        self.refused_until(world, 110)
+        self.assertEqual(({b"1": ("age", 0x87)}, 1), (world.store.dead_letters, len(world.store.messages)))
+        self.assertIn(("dropped", "rejected", 0), world.notes.events)
+        world.pass_time(1)
+        world.settle()
+        self.assertEqual([(b"2", 2)], world.broker.delivered)
 
 
 class UselessConnectionTests(ForwardingCase):

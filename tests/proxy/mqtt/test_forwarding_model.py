@@ -20,6 +20,7 @@ from hypothesis.stateful import (
 )
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.proxy.mqtt.buffer.limits import BufferLimits
 from svc.proxy.mqtt.forwarding import Admission
 from svc.wire.mqtt import Subscribe, Subscription, Version
 from tests.peers.waiting import rounds
@@ -54,6 +55,7 @@ class ForwardingMachine(RuleBasedStateMachine):
         window=st.sampled_from((1, 3, 100)),
         letters=st.sampled_from((0, 1, 1000)),
         waits=st.booleans(),
+        age=st.sampled_from((5.0, LASTING)),
     )
     def begin(
         self,
@@ -65,6 +67,7 @@ class ForwardingMachine(RuleBasedStateMachine):
         window: int,
         letters: int,
         waits: bool,
+        age: float,
     ) -> None:
         """A client connects for the first time; it may exceed the ``window`` that it has."""
         # About three messages.
@@ -72,6 +75,7 @@ class ForwardingMachine(RuleBasedStateMachine):
         self.world.broker.receive_maximum, self.world.page_size, self.world.random = receive_maximum, page, random
         self.world.client.lowest_id = lowest
         self.world.store.letters, self.world.store.waits = letters, waits
+        self.world.store.limit(BufferLimits(session_age=age))
         self.number = 0
         self.session_lost = False
         self.qos: dict[bytes, int] = {}
@@ -147,6 +151,11 @@ class ForwardingMachine(RuleBasedStateMachine):
     def broker_busy(self, code: int) -> None:
         """The broker accepts no message for now, or does again."""
         self.world.broker.busy = code if self.world.client.version is Version.V5 else 0
+
+    @rule()
+    def broker_refuses(self) -> None:
+        """The broker refuses the credentials of the client, if it is asked now."""
+        self.world.broker_refuses()
 
     @rule(qos=st.sampled_from((1, 2)), count=SEVERAL)
     def broker_delivers(self, qos: int, count: int) -> None:
