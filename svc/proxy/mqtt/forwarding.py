@@ -790,6 +790,9 @@ class Forwarder:
         """Open the next connection to the broker with this CONNECT, at once or when the former one is finished."""
         session, former = self.session, self.session.connect
         if (connect.username, connect.password) != (former.username, former.password):
+            if (self._credentials or session.incomplete) and connect.version is former.version:
+                # What waits would wait for good.
+                session.connect = replace(former, username=connect.username, password=connect.password)
             self._credentials = None
         if self._link is _Link.CONNECTING:
             self._close_link(None)

@@ -1203,6 +1203,24 @@ class CredentialsTests(ForwardingCase):
         self.refused_until(world, 200)
         self.assertEqual([b"0"], list(world.store.dead_letters))
 
+    def test_client_that_begins_anew(self) -> None:
+        """The credentials of a client that begins anew are those of what waits before its session, too."""
+        for missing in (False, True):
+            world = self.stored((b"0", 1), (b"1", 2))
+            if missing:
+                world.lose_client()
+                world.store.commit()
+                for session in world.store.sessions.values():
+                    session.incomplete = True
+                world.crash(written=True)
+            else:
+                self.refused_until(world, 10)
+            self.other_password(world)
+            world.connect(clean=True)
+            world.settle()
+            self.assertEqual({("user", b"other")}, {(each.username, each.password) for each in world.connects[-2:]})
+            self.assertEqual([(b"0", 1), (b"1", 2)], world.broker.delivered)
+
     def test_without_room(self) -> None:
         """Without room for dead letters the messages stay, in order, and are forwarded once they are accepted."""
         world = self.stored((b"0", 1), (b"1", 1), (b"2", 1))
