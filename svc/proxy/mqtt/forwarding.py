@@ -1377,7 +1377,8 @@ class Forwarder:
         """Pass on the answer to a message that the client did not see acknowledged."""
         packet_id = message.packet_id
         known = (self._owed if message.qos == 1 else self._received).get(packet_id)
-        if not message.relayed or known is None or known.number != message.number:
+        if not message.relayed or known is None or known.number != message.number or not known.owed:
+            # A broker that lost the session answers again.
             return
         # Without an admission on this connection it is acknowledged when it is repeated.
         client = self._client if not known.due or packet_id in self._admitted else 0

@@ -271,7 +271,8 @@ class ForwardingMachine(RuleBasedStateMachine):
             assert relayed or "upstream" not in sources, f"{payload!r} was not acknowledged by the broker"
             if "upstream" in sources:
                 broker = self.world.broker
-                assert payload in {*dict(broker.delivered), *broker.rejects, *broker.kept_back}
+                refused = broker.rejects | broker.kept_back | self.world.store.given_up
+                assert payload in refused | dict(broker.delivered).keys()
 
     def teardown(self) -> None:
         """Everything works in the end: nothing acknowledged is missing, and the order is that of the client."""
@@ -294,7 +295,7 @@ class ForwardingMachine(RuleBasedStateMachine):
         assert not world.store.messages, world.store.messages
         # A client that did not read the refusal of a message that the broker acknowledges sends it as another one.
         # So is one that an operator sends.
-        anew = (self.relayed & world.broker.kept_back) | set(world.store.rejected)
+        anew = (self.relayed & world.broker.kept_back) | set(world.store.rejected) | world.store.given_up
         ordered = [each for each in delivered if self.qos[each] and each in world.store.order and each not in anew]
         first = list(dict.fromkeys(ordered))
         # What was on its way behind a message that was refused for now may come before it.
@@ -318,3 +319,17 @@ class ForwardingModelTests(SynchronousTestCase):
             ForwardingMachine,
             settings=settings(max_examples=rounds(150, 5000), stateful_step_count=60, deadline=None),
         )
+
+    def test_answered_again(self) -> None:
+        """A broker that lost the session, and answers a message again, has it acknowledged once."""
+        machine = ForwardingMachine()
+        machine.begin(
+            Version.V5, receive_maximum=1, page=1, random=0.0, lowest=False, window=1, letters=0, waits=True, age=5.0
+        )
+        machine.interrupted(2, relayed=True, crash=False, steps=[])
+        machine.broker_refuses()
+        machine.interrupted(1, relayed=False, crash=False, steps=["broker_accepts", "commit"])
+        machine.interrupted(1, relayed=False, crash=False, steps=["broker_reads", "proxy_reads"])
+        machine.interrupted(1, relayed=False, crash=True, steps=[])
+        machine.broker_forgets()
+        machine.teardown()
