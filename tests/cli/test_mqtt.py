@@ -52,7 +52,7 @@ class DeadLetterCase(SynchronousTestCase):
             letter = message(b"payload", topic=topic)
             self.opened.buffer.store(owner, letter)
             self.opened.buffer.dead_letter(owner, letter, cause, code, NOW)  # type: ignore[arg-type]
-            self.opened.buffer.remove(letter)
+            self.opened.buffer.remove(owner, letter)
         self.opened.settle()
         self.opened.close()
 
@@ -107,7 +107,7 @@ class ListTests(DeadLetterCase):
             letter = message()
             self.opened.buffer.store(owner, letter)
             self.opened.buffer.dead_letter(owner, letter, "age", 0, NOW)
-            self.opened.buffer.remove(letter)
+            self.opened.buffer.remove(owner, letter)
         self.opened.settle()
         self.assertEqual(150, len(self.listed()))
         self.opened.close()

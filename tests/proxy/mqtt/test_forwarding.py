@@ -1129,9 +1129,7 @@ class CredentialsTests(ForwardingCase):
     def other_password(self, world: World) -> None:
         """The client has another password from now on."""
         connect = world.client.connect
-        world.client.connect = lambda **each: replace(  # type: ignore[method-assign]
-            connect(**each), username="user", password=b"other"
-        )
+        world.client.connect = lambda **each: replace(connect(**each), username="user", password=b"other")
 
     def test_while_little_is_left(self) -> None:
         """Such a client stores nothing of the last tenth, until the broker accepts it or it has other credentials."""

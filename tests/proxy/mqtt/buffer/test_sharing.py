@@ -156,4 +156,4 @@ class StoredSharesTests(SynchronousTestCase):
     def test_any_order_of_events(self) -> None:
         """Whatever comes and goes, and however often the process is killed, what each holds is known."""
         steps = settings(max_examples=rounds(30, 1000), stateful_step_count=40, deadline=None)
-        run_state_machine_as_test(lambda: StoredShares(self.mktemp()), settings=steps)
+        run_state_machine_as_test(lambda: StoredShares(self.mktemp()), settings=steps)  # type: ignore[arg-type]
