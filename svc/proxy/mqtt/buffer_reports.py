@@ -236,7 +236,12 @@ class SessionReports:
 
     def dead_letters_full(self, topic: str) -> None:
         """Log that a message holds back others."""
-        self._reports.log_limited(Event.BUFFER_DEAD_LETTERS_FULL, self._key, topic=printable(topic, MAX_TOPIC))
+        self._reports.log_limited(
+            Event.BUFFER_DEAD_LETTERS_FULL,
+            self._key,
+            most=self._shares.letter_octets.most,
+            topic=printable(topic, MAX_TOPIC),
+        )
 
     def held(self, code: int) -> None:
         """Log that a message is kept, and those behind it with it."""

@@ -42,7 +42,8 @@ class BufferSettings(Settings):
     letter. None is removed for its age alone."""
     deadLetters: int = Field(default=_DEFAULTS.dead_letters, ge=1, le=1_000_000)
     """Acknowledged messages that the broker will not accept and that are kept, see `svc mqtt dead-letters`. Beyond it
-    such a message stays where it is, and holds back those of its session."""
+    such a message stays where it is, and holds back those of its session. The last tenth is shared as that of
+    `totalBytes`, also of `deadLetterBytes`."""
     deadLetterBytes: Annotated[Size, Field(ge=64 * 1024, le=2**44)] = _DEFAULTS.dead_letter_octets
     """How many octets these are, beside `totalBytes`; one is kept whatever its size."""
     whenFull: Literal["refuse", "newest"] = "refuse"

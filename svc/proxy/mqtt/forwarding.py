@@ -194,7 +194,7 @@ class ForwarderStore(Protocol):
 
     def remove(self, session: BufferedSession, message: BufferedMessage) -> None: ...
 
-    def has_room(self, message: BufferedMessage) -> bool: ...
+    def has_room(self, session: BufferedSession, message: BufferedMessage) -> bool: ...
 
     def dead_letter(
         self, session: BufferedSession, message: BufferedMessage, cause: RejectionCause, code: int, now: float
@@ -1297,7 +1297,7 @@ class Forwarder:
         """
         message = flight.message
         promised = message.qos > 0 and not message.relayed
-        if promised and not self._store.has_room(message):
+        if promised and not self._store.has_room(self.session, message):
             self._observer.dead_letters_full(message.topic)
             return False
         self._window.answered(message.upstream_id)

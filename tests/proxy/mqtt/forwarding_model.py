@@ -130,7 +130,7 @@ class ModelStore:
             self.given_up.add(message.payload)
         self._record(lambda: self.messages.pop(message.number) and None)
 
-    def has_room(self, message: BufferedMessage) -> bool:
+    def has_room(self, session: BufferedSession, message: BufferedMessage) -> bool:
         return self._letters < self.letters
 
     def dead_letter(

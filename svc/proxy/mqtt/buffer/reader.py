@@ -40,7 +40,7 @@ _PAGE: Final = (
     "SELECT number, qos, retain, packet_id, relayed, stored, state, upstream_id, refused, key, content FROM message"
     " WHERE session = ? AND number > ? ORDER BY number LIMIT ?"
 )
-_LETTER_SIZES: Final = "SELECT number, size FROM dead_letter"
+_LETTER_SIZES: Final = "SELECT number, listener, client_id, owner, size FROM dead_letter"
 _LETTERS: Final = (
     "SELECT number, listener, client_id, owner, incomplete, qos, retain, stored, rejected, cause, code, size, wanted,"
     " key, content FROM dead_letter WHERE number > ? AND (wanted != 0 OR ?) ORDER BY number LIMIT ?"
@@ -83,9 +83,10 @@ def _loaded(connection: sqlite3.Connection, keys: BufferKeys) -> list[LoadedSess
     return list(found.values())
 
 
-def load_dead_letters(connection: sqlite3.Connection) -> dict[int, int]:
-    """Read the sizes of all dead letters by their numbers, or raise sqlite3.Error."""
-    return dict(connection.execute(_LETTER_SIZES))
+def load_dead_letters(connection: sqlite3.Connection) -> dict[int, tuple[str, int]]:
+    """Read who holds each dead letter, and its size, by their numbers, or raise sqlite3.Error."""
+    rows = connection.execute(_LETTER_SIZES)
+    return {number: (SessionKey(*key).holder, size) for number, *key, size in rows}
 
 
 def read_dead_letters(

@@ -21,12 +21,16 @@ class BufferShares:
     Attributes:
         sessions: how many each has.
         messages: octets of messages that are stored.
+        letters: how many dead letters each has.
+        letter_octets: octets of these.
     """
 
     def __init__(self, limits: BufferLimits) -> None:
         self._limits = limits
         self.sessions: Final = Holdings[str]()
         self.messages: Final = SharedRoom(limits.octets)
+        self.letters: Final = SharedRoom(limits.dead_letters)
+        self.letter_octets: Final = SharedRoom(limits.dead_letter_octets)
 
     def restore(self, sessions: Iterable[LoadedSession]) -> None:
         """Count what is there at the start, whether it fits or not."""
@@ -42,3 +46,12 @@ class BufferShares:
     def message_fits(self, key: SessionKey, octets: int) -> bool:
         """Whether a message of a session may be stored."""
         return self.messages.fits(key.holder, octets)
+
+    def letter_fits(self, key: SessionKey, octets: int) -> bool:
+        """Whether a message of a session may become a dead letter."""
+        return self.letters.fits(key.holder, 1) and self.letter_octets.fits(key.holder, octets)
+
+    def change_letters(self, holder: str, letters: int, octets: int) -> None:
+        """Count dead letters that one has more, or less."""
+        self.letters.take(holder, letters)
+        self.letter_octets.take(holder, octets)

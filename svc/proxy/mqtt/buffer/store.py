@@ -60,7 +60,7 @@ class _Content(NamedTuple):
 
     writer: BufferWriter
     sessions: list[LoadedSession]
-    dead_letters: dict[int, int]
+    dead_letters: dict[int, tuple[str, int]]
 
 
 class MessageBuffer:
@@ -111,9 +111,8 @@ class MessageBuffer:
         self._groups: Groups | None = None
         #: Who has how much.
         self.shares: Final = BufferShares(self.limits)
-        #: Sizes of dead letters by their numbers.
-        self._dead_letters: dict[int, int] = {}
-        self._dead_letter_octets = 0
+        #: Who holds each dead letter, and its size, by their numbers.
+        self._dead_letters: dict[int, tuple[str, int]] = {}
         self._last_session = self._last_message = 0
 
     def open(self) -> Deferred[list[LoadedSession]]:
@@ -192,25 +191,24 @@ class MessageBuffer:
         """The numbers of all dead letters."""
         return self._dead_letters.keys()
 
-    def has_room(self, message: BufferedMessage) -> bool:
+    def has_room(self, session: BufferedSession, message: BufferedMessage) -> bool:
         """Whether the message can become a dead letter; a single one can, however large."""
-        limits, octets = self.limits, self._dead_letter_octets + message.size
-        within = len(self._dead_letters) < limits.dead_letters and octets <= limits.dead_letter_octets
-        return within or not self._dead_letters
+        return not self._dead_letters or self.shares.letter_fits(session.key, message.size)
 
     def dead_letter(
         self, session: BufferedSession, message: BufferedMessage, cause: RejectionCause, code: int, now: float
     ) -> None:
         """A message, which is removed in the same turn, is a dead letter from now on."""
         letter = DeadLetter(session.key, session.connect, session.incomplete, message, now, cause, code)
-        self._dead_letters[message.number] = message.size
-        self._dead_letter_octets += message.size
+        self._dead_letters[message.number] = (session.key.holder, message.size)
+        self.shares.change_letters(session.key.holder, 1, message.size)
         parameters = dead_letter_parameters(letter, encrypted=self._keys.current is not None)
         self._record(BufferKind.DEAD_LETTER, parameters, message.size)
 
     def dead_letter_over(self, number: int) -> None:
         """A dead letter is sent after all, or nobody wants it."""
-        self._dead_letter_octets -= self._dead_letters.pop(number)
+        holder, octets = self._dead_letters.pop(number)
+        self.shares.change_letters(holder, -1, -octets)
         self._record(BufferKind.DEAD_LETTER_OVER, (number,))
 
     def wanted_dead_letters(self, after: int) -> Deferred[list[ReadLetter]]:
@@ -264,8 +262,12 @@ class MessageBuffer:
         self._begin(*result)
         opened.callback(result.sessions)
 
-    def _begin(self, writer: BufferWriter, sessions: Sequence[LoadedSession], dead_letters: dict[int, int]) -> None:
-        self._dead_letters, self._dead_letter_octets = dead_letters, sum(dead_letters.values())
+    def _begin(
+        self, writer: BufferWriter, sessions: Sequence[LoadedSession], dead_letters: dict[int, tuple[str, int]]
+    ) -> None:
+        self._dead_letters = dead_letters
+        for holder, octets in dead_letters.values():
+            self.shares.change_letters(holder, 1, octets)
         self.shares.restore(sessions)
         self._last_session = max((each.session.number for each in sessions), default=0)
         # Numbers that are still referred to are not used again.

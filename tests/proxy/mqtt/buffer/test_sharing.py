@@ -53,6 +53,19 @@ class BoundTests(SynchronousTestCase):
             self.assertEqual(1, fill(key(OTHER)))
             self.assertEqual(0, fill(key("")))
 
+    def test_dead_letters(self) -> None:
+        """Dead letters are shared by number and by octets."""
+        for limits in (BufferLimits(dead_letters=20), BufferLimits(dead_letter_octets=20 * SIZE)):
+            self.shares, added = BufferShares(limits), []
+            for owner in (ONE, OTHER):
+                added.append(0)
+                while self.shares.letter_fits(key(owner), SIZE):
+                    self.shares.change_letters(owner, 1, SIZE)
+                    added[-1] += 1
+            self.assertEqual([19, 1], added)
+            self.shares.change_letters(ONE, -19, -19 * SIZE)
+            self.assertTrue(self.shares.letter_fits(key(ONE), SIZE))
+
     def test_given_back(self) -> None:
         """What one gives back is for others before it."""
         self.messages(key(ONE))

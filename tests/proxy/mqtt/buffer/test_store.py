@@ -430,9 +430,9 @@ class DeadLetterTests(BufferCase):
 
     def test_bounds(self) -> None:
         """There is room at each bound and none above it, over a restart too; one fits always."""
-        self.assertTrue(self.buffer.has_room(message(bytes(5000))))
+        self.assertTrue(self.buffer.has_room(session(), message(bytes(5000))))
         self.rejected(b"1", b"2")
-        size = sum(self.buffer._dead_letters.values())
+        size = self.buffer.shares.letter_octets.held(OWNER)
         for begin in (False, True):
             if begin:
                 self.opened.crash()
@@ -440,12 +440,12 @@ class DeadLetterTests(BufferCase):
             left = self.more["limits"].dead_letter_octets - size
             fits = message(bytes(left - message(b"").size))
             self.assertEqual(left, fits.size)
-            self.assertTrue(self.buffer.has_room(fits))
-            self.assertFalse(self.buffer.has_room(message(fits.payload + b"x")))
+            self.assertTrue(self.buffer.has_room(session(), fits))
+            self.assertFalse(self.buffer.has_room(session(), message(fits.payload + b"x")))
         self.rejected(b"")
-        self.assertFalse(self.buffer.has_room(message(b"")))
+        self.assertFalse(self.buffer.has_room(session(), message(b"")))
         self.buffer.dead_letter_over(next(iter(self.buffer.dead_letters)))
-        self.assertTrue(self.buffer.has_room(message(b"")))
+        self.assertTrue(self.buffer.has_room(session(), message(b"")))
 
     def test_numbers(self) -> None:
         """The number of a dead letter is not used again for a message."""
