@@ -33,9 +33,9 @@ from svc.process.values import (
     parse_upstream,
 )
 from svc.proxy.connection_settings import MIN_HEAD, LimitSettings, OnRotation, TimeoutSettings
-from svc.proxy.mqtt.artifact_settings import ArtifactSettings
-from svc.proxy.mqtt.buffer_settings import BufferSettings
+from svc.proxy.mqtt.artifacts.settings import ArtifactSettings
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
+from svc.proxy.mqtt.stored.settings import BufferSettings
 from svc.settings import (
     ADDRESS_PATTERN,
     DURATION_PATTERN,

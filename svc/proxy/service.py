@@ -39,7 +39,7 @@ from svc.telemetry.records import Origin
 from svc.workload.source import WorkloadSource
 
 if TYPE_CHECKING:
-    from svc.proxy.mqtt.forwarders import StoreAndForward
+    from svc.proxy.mqtt.stored.forwarders import StoreAndForward
 
 _DRAIN_CHECK_EVERY: Final = 0.05
 #: Seconds for the first requests of connections that were accepted while the end was announced.

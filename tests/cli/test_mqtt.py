@@ -1,4 +1,4 @@
-"""Tests of ``svc mqtt dead-letters``; what the proxy does then is in ``tests.proxy.mqtt.test_forwarders``."""
+"""Tests of ``svc mqtt dead-letters``; what the proxy does then is in ``tests.proxy.mqtt.stored.test_forwarders``."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from svc.cli.globals import Invocation
 from svc.cli.main import main
 from svc.cli.mqtt.dead_letters import WAIT, Choice, run_decision
 from svc.cli.output import Console
-from svc.proxy.mqtt.buffer.keys import BufferKeys
-from svc.proxy.mqtt.buffer.records import Wanted
-from tests.proxy.mqtt.buffering import NOW, OpenedBuffer, message, session
+from svc.proxy.mqtt.stored.buffer.keys import BufferKeys
+from svc.proxy.mqtt.stored.buffer.records import Wanted
+from tests.proxy.mqtt.stored.buffering import NOW, OpenedBuffer, message, session
 
 KEY = bytes(range(32))
 

@@ -20,12 +20,12 @@ from twisted.internet import reactor, stdio
 from twisted.internet.defer import Deferred
 from twisted.protocols.basic import LineOnlyReceiver
 
-from svc.proxy.mqtt.buffer.records import BufferedMessage, BufferedSession, LoadedSession, SessionKey
-from svc.proxy.mqtt.buffer.store import MessageBuffer
-from svc.proxy.mqtt.forwarding import Forwarder, ForwarderLimits, Moment
+from svc.proxy.mqtt.stored.buffer.records import BufferedMessage, BufferedSession, LoadedSession, SessionKey
+from svc.proxy.mqtt.stored.buffer.store import MessageBuffer
+from svc.proxy.mqtt.stored.forwarding import Forwarder, ForwarderLimits, Moment
 from svc.sqlite.database import BUSY_SECONDS
 from svc.wire.mqtt import Acknowledgement, Connect, Packet, Publish
-from tests.proxy.mqtt.forwarding_model import CLIENT_ID, RELAYED, Notes
+from tests.proxy.mqtt.stored.forwarding_model import CLIENT_ID, RELAYED, Notes
 
 #: Where it may be killed: around each transaction, and around each packet that it sends.
 STEPS = [

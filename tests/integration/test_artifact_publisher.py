@@ -21,8 +21,8 @@ from svc.notary.ids import receipt_id, statement_id
 from svc.notary.statement import Statement
 from svc.process.clock import utc_now
 from svc.process.turns import Turns
-from svc.proxy.mqtt.artifact_settings import ArtifactSettings
-from svc.proxy.mqtt.artifacts import ArtifactPublisher
+from svc.proxy.mqtt.artifacts.publisher import ArtifactPublisher
+from svc.proxy.mqtt.artifacts.settings import ArtifactSettings
 from svc.strictjson import loads_object
 from svc.transport.addresses import Address, TcpAddress, UnixAddress
 from svc.transport.endpoints import PlainClientEndpoint

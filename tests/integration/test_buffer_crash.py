@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.wire.mqtt import Packet, Version
 from tests.integration.buffer_forwarder import STEPS, dump, load
 from tests.peers.waiting import rounds
-from tests.proxy.mqtt.forwarding_model import RELAYED, ModelBroker, ModelClient
+from tests.proxy.mqtt.stored.forwarding_model import RELAYED, ModelBroker, ModelClient
 
 #: Messages of each process.
 MESSAGES = 12

@@ -8,7 +8,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.sqlite.database import plain_connect
 from tests.peers.faulty_disk import fill, memory_disk
-from tests.proxy.mqtt.buffering import OpenedBuffer, message, session
+from tests.proxy.mqtt.stored.buffering import OpenedBuffer, message, session
 
 
 class FullDiskTests(SynchronousTestCase):

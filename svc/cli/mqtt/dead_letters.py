@@ -16,8 +16,8 @@ from svc import naming
 from svc.cli.errors import CliError, UsageRefused
 from svc.cli.output import Console
 from svc.errors import printable
-from svc.proxy.mqtt.buffer.operators import DeadLetters
-from svc.proxy.mqtt.buffer.records import ReadLetter, Wanted
+from svc.proxy.mqtt.stored.buffer.operators import DeadLetters
+from svc.proxy.mqtt.stored.buffer.records import ReadLetter, Wanted
 from svc.settings import load
 from svc.strictjson import b64u_encode
 from svc.wire.mqtt import ReasonCode

@@ -14,20 +14,20 @@ from svc.proxy.assembly.endpoints import upstream_name
 from svc.proxy.assembly.shared import ContextParts, ProxyParts, relayed_parts
 from svc.proxy.config import ListenerSettings
 from svc.proxy.listener import Listener
-from svc.proxy.mqtt.artifact_reports import ArtifactReports
-from svc.proxy.mqtt.artifacts import ArtifactPublisher, ArtifactPublishers
+from svc.proxy.mqtt.artifacts.publisher import ArtifactPublisher, ArtifactPublishers
+from svc.proxy.mqtt.artifacts.reports import ArtifactReports
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.connection import MqttConnection
 from svc.proxy.mqtt.context import MqttContext
 from svc.proxy.mqtt.interfaces import MqttLimits, MqttSession
+from svc.proxy.mqtt.passing.session import PassThroughSession
 from svc.proxy.mqtt.recorder import PublishRecords
-from svc.proxy.mqtt.session import PassThroughSession
 from svc.proxy.observers import ListenerObserver
 from svc.wire.mqtt import PacketLimits
 
 if TYPE_CHECKING:
-    from svc.proxy.mqtt.buffered_session import BufferedMqttSession
-    from svc.proxy.mqtt.forwarders import ForwardingListener, StoreAndForward
+    from svc.proxy.mqtt.stored.forwarders import ForwardingListener, StoreAndForward
+    from svc.proxy.mqtt.stored.session import BufferedMqttSession
 
 
 class MqttListeners:
@@ -103,7 +103,7 @@ class MqttListeners:
     def _forwarding(self, settings: ListenerSettings, packets: PacketLimits) -> ForwardingListener | None:
         if settings.ack != "middleware" or self.stored is None:
             return None
-        from svc.proxy.mqtt.forwarders import ForwardingListener
+        from svc.proxy.mqtt.stored.forwarders import ForwardingListener
 
         return ForwardingListener(self.stored, packets, settings.ackUpstream)
 
@@ -115,7 +115,7 @@ class MqttListeners:
         settings: ListenerSettings,
         records: PublishRecords | None,
     ) -> BufferedMqttSession:
-        from svc.proxy.mqtt.buffered_session import BufferedMqttSession
+        from svc.proxy.mqtt.stored.session import BufferedMqttSession
 
         return BufferedMqttSession(
             connection,
@@ -152,11 +152,11 @@ class MqttListeners:
 
     def _make_stored(self) -> StoreAndForward:
         # Loaded here: a proxy without a buffer does not need sqlite3 for it.
-        from svc.proxy.mqtt.buffer.keys import BufferKeys
-        from svc.proxy.mqtt.buffer.store import MessageBuffer
-        from svc.proxy.mqtt.buffer_reports import BufferReports
-        from svc.proxy.mqtt.forwarders import StoreAndForward
-        from svc.proxy.mqtt.forwarding import ForwarderLimits
+        from svc.proxy.mqtt.stored.buffer.keys import BufferKeys
+        from svc.proxy.mqtt.stored.buffer.store import MessageBuffer
+        from svc.proxy.mqtt.stored.forwarders import StoreAndForward
+        from svc.proxy.mqtt.stored.forwarding import ForwarderLimits
+        from svc.proxy.mqtt.stored.reports import BufferReports
 
         settings = self._parts.settings.mqttBuffer
         reports = BufferReports(self._parts.metrics.mqtt(), self._parts.health, settings.path, self._parts.reactor)

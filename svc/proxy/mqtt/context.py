@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from svc.notary.level import Level
-from svc.proxy.mqtt.artifacts import ArtifactPublisher
+from svc.proxy.mqtt.artifacts.publisher import ArtifactPublisher
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.interfaces import Forwarding
 from svc.proxy.mqtt.recorder import PublishRecords

@@ -17,7 +17,7 @@ from zope.interface import implementer
 from svc.errors import SvcError
 from svc.notary.envelope import Envelope
 from svc.notary.statement import Statement
-from svc.proxy.mqtt.artifact_session import ArtifactKind, ArtifactsUnpublished
+from svc.proxy.mqtt.artifacts.session import ArtifactKind, ArtifactsUnpublished
 from svc.transport.errors import ConnectFailed
 from svc.wire.mqtt import (
     Acknowledgement,

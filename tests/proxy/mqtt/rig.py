@@ -17,7 +17,7 @@ from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.connection import MqttConnection
 from svc.proxy.mqtt.context import MqttContext
 from svc.proxy.mqtt.interfaces import MqttLimits, MqttSession
-from svc.proxy.mqtt.session import PassThroughSession
+from svc.proxy.mqtt.passing.session import PassThroughSession
 from svc.proxy.observers import ListenerObserver
 from svc.wire.mqtt import Connack, Connect, Packet, PacketLimits, Version, encode
 from tests.proxy.mqtt.sessions import Recorder, read

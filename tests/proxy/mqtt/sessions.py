@@ -18,8 +18,8 @@ from svc.policy.rules import MqttAction
 from svc.process.turns import Turns
 from svc.proxy.errors import ProxyError
 from svc.proxy.mqtt.interfaces import MqttLimits
+from svc.proxy.mqtt.passing.session import PassThroughSession
 from svc.proxy.mqtt.recorder import PublishExchange, PublishRecorder, RecordDone
-from svc.proxy.mqtt.session import PassThroughSession
 from svc.telemetry.labels import Cause
 from svc.telemetry.metrics import ProxyMetrics
 from svc.wire.mqtt import (

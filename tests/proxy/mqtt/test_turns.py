@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.process.turns import Turns
-from svc.proxy.mqtt.packets import RUN_OCTETS
+from svc.proxy.mqtt.passing.packets import RUN_OCTETS
 from svc.wire.mqtt import (
     Disconnect,
     Packet,
@@ -25,10 +25,10 @@ from svc.wire.mqtt import (
 from svc.wire.mqtt.stream import SLICE_PACKETS
 from tests.peers.waiting import rounds
 from tests.process.test_reauthorization import TurnClock
-from tests.proxy.mqtt.buffering import OpenedBuffer
+from tests.proxy.mqtt.artifacts.test_publisher import PublicationCase
 from tests.proxy.mqtt.rig import MqttRig
-from tests.proxy.mqtt.stored import StoredRig
-from tests.proxy.mqtt.test_artifacts import PublicationCase
+from tests.proxy.mqtt.stored.buffering import OpenedBuffer
+from tests.proxy.mqtt.stored.rig import StoredRig
 from tests.proxy.policies import admit_nobody
 from tests.wire.mqtt import packets
 

@@ -1,0 +1,1 @@
+"""Artifacts on the broker."""
