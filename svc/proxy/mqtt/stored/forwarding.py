@@ -75,14 +75,16 @@ _NO_LIMIT: Final = 0xFFFFFFFF
 _UNTOLD_MAXIMUM: Final = 20
 #: Codes of CONNACK that are about the broker and not about the client: as if it could not be reached.
 _UNAVAILABLE: Final = (ReturnCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_UNAVAILABLE, ReasonCode.SERVER_BUSY)
-#: Codes of CONNACK that are about the client's credentials, as codes of MQTT 5.0.
-_CREDENTIALS: Final[dict[int, ReasonCode]] = {
-    ReturnCode.BAD_USER_NAME_OR_PASSWORD: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
-    ReturnCode.NOT_AUTHORIZED: ReasonCode.NOT_AUTHORIZED,
-    ReasonCode.BAD_USER_NAME_OR_PASSWORD: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
-    ReasonCode.NOT_AUTHORIZED: ReasonCode.NOT_AUTHORIZED,
-    ReasonCode.BANNED: ReasonCode.BANNED,
-}
+#: Codes of CONNACK that are about the client's credentials.
+_CREDENTIALS: Final = frozenset(
+    {
+        ReturnCode.BAD_USER_NAME_OR_PASSWORD,
+        ReturnCode.NOT_AUTHORIZED,
+        ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+        ReasonCode.NOT_AUTHORIZED,
+        ReasonCode.BANNED,
+    }
+)
 #: What the client learns of the broker's CONNACK; the rest concerns the broker's connection alone.
 _RELAYED_PROPERTIES: Final = (
     "maximum_qos",
@@ -309,14 +311,6 @@ class ForwarderObserver(Protocol):
         """Messages wait for their client, whose password was not stored."""
 
 
-class _RefusedCredentials(NamedTuple):
-    """That the broker refuses CONNECT for the credentials in it."""
-
-    #: Since when, as far as this process knows, in seconds since 1970 UTC.
-    since: float
-    code: ReasonCode
-
-
 class _Link(Enum):
     """The connection to the broker."""
 
@@ -411,7 +405,7 @@ class Forwarder:
         self._wiped = False
         self._given_up = self._missing_reported = False
         # Whether the broker refused the credentials when it was last asked.
-        self._credentials: _RefusedCredentials | None = None
+        self._credentials_refused = False
         self._failures = 0
         self._retry_at: float | None = None
         # Refusals in a row that pass: while there are any, messages are sent singly, and none while it is paused.
@@ -716,7 +710,6 @@ class Forwarder:
         if not messages:
             self._cursor = max(self._cursor, self._read_until)
         self._recovering = self._recovering and not recovered and self._cursor < self._durable
-        self._end_overdue()
         self._read()
         self._advance()
 
@@ -790,10 +783,9 @@ class Forwarder:
         """Open the next connection to the broker with this CONNECT, at once or when the former one is finished."""
         session, former = self.session, self.session.connect
         if (connect.username, connect.password) != (former.username, former.password):
-            if (self._credentials or session.incomplete) and connect.version is former.version:
-                # What waits would wait for good.
-                session.connect = replace(former, username=connect.username, password=connect.password)
-            self._credentials = None
+            if self._credentials_refused or session.incomplete:
+                self._use_credentials(connect)
+            self._credentials_refused = False
         if self._link is _Link.CONNECTING:
             self._close_link(None)
         waits = self._unfinished(self._last) and (anew or session.next is not None)
@@ -805,6 +797,19 @@ class Forwarder:
             # The will of a connection that the broker never saw is not published.
             session.connect, session.next, session.until = connect, None, 0
         session.clean = session.clean or anew
+
+    def _use_credentials(self, connect: Connect) -> bool:
+        """
+        Take the credentials of the client's next session for what waits before it, which would wait for good.
+
+        Returns whether they are others: CONNECT of another version may have what the former one cannot.
+        """
+        session, former = self.session, self.session.connect
+        others = (connect.username, connect.password) != (former.username, former.password)
+        if not others or connect.version is not former.version:
+            return False
+        session.connect = replace(former, username=connect.username, password=connect.password)
+        return True
 
     def _client_gone(self, now: Moment, *, will: bool) -> None:
         self._now = now
@@ -962,7 +967,7 @@ class Forwarder:
             return "age"
         if not store.shares.message_fits(self.session.key, message.size):
             return "share"
-        if self._credentials is not None and store.shares.messages.scarce:
+        if self._credentials_refused and store.shares.messages.scarce:
             return "credentials"
         return None
 
@@ -1312,36 +1317,6 @@ class Forwarder:
             self._answered(message, told, "middleware" if cause == "too_large" else "upstream")
         return True
 
-    def _end_overdue(self) -> None:
-        """Make dead letters of messages that a broker, which refuses the credentials, has kept back for so long."""
-        if self._credentials is None:
-            return
-        for flight in list(self._window.flights.values()):
-            # Of one that is released the broker has to get PUBREL.
-            if flight.message.state is not MessageState.RELEASED and not self._end_refused(flight, *self._credentials):
-                return
-        while self._queue:
-            message = self._queue.popleft()
-            self._queue_octets -= message.size
-            if not self._end_refused(Flight(message), *self._credentials):
-                self._queue.appendleft(message)
-                self._queue_octets += message.size
-                return
-        self._read()
-
-    def _end_refused(self, flight: Flight, since: float, code: ReasonCode) -> bool:
-        """End a message whose time is over, if that is possible."""
-        message = flight.message
-        if not message.refused:
-            message.refused = max(since, message.stored)
-            self._store.changed(message)
-        if not self._overdue(message):
-            return False
-        if message.qos:
-            return self._reject(flight, "age", code)
-        self._drop(message, "rejected")
-        return True
-
     def _pause(self, code: int) -> None:
         """Send nothing until the pause is over; further refusals until then are the same one."""
         if self._paused:
@@ -1487,7 +1462,7 @@ class Forwarder:
         self._link, self._capabilities = _Link.OPENED, connack.properties
         self._link_number += 1
         self._given_up = self._wiped = False
-        self._credentials_accepted()
+        self._credentials_refused = False
         window.opened(connack.properties.receive_maximum or (65_535 if self._upstream_v5 else _UNTOLD_MAXIMUM))
         known = session.opened and not anew
         lost = known and not connack.session_present
@@ -1509,13 +1484,6 @@ class Forwarder:
             self._close_client(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR)
         elif session.next is None:
             self._answer_connect(connack.session_present or (self._resumed and not known), connack.properties)
-
-    def _credentials_accepted(self) -> None:
-        refused, self._credentials = self._credentials, None
-        first = self._first
-        if refused is not None and first is not None and first.refused:
-            first.refused = 0.0
-            self._store.changed(first)
 
     def _resume_link(self, link: int) -> None:
         """Repeat what is in flight, in order (section 4.4), then go on."""
@@ -1540,18 +1508,18 @@ class Forwarder:
     def _rejected(self, connack: Connack) -> None:
         self._observer.connack_rejected(connack.code)
         self._links.close_upstream(None)
-        code = _CREDENTIALS.get(connack.code)
-        if code is not None:
-            first = self._first
-            since = (first.refused if first is not None else 0.0) or self._now.wall
-            self._credentials = _RefusedCredentials(self._credentials.since if self._credentials else since, code)
+        if connack.code in _CREDENTIALS:
+            # The client may have come with others while the broker was away.
+            others = self.session.next is not None and self._use_credentials(self.session.next)
+            self._credentials_refused = not others
+            if others:
+                self._store.session(self.session)
         refused = connack.code not in _UNAVAILABLE
         if refused and self._client and not self._connected and self.session.next is None:
             properties = Properties(reason_string=connack.properties.reason_string) if self._v5 else NO_PROPERTIES
             self._links.close_client(Connack(code=connack.code, properties=properties))
             self._client_gone(self._now, will=False)
         self._lose_link()
-        self._end_overdue()
         self._advance()
 
     def _removed(self) -> None:

@@ -38,8 +38,7 @@ class BufferSettings(Settings):
     """How many these are."""
     sessionAge: Annotated[Duration, Field(ge=1.0, le=36500 * 86400.0)] = _DEFAULTS.session_age
     """How long the oldest message of a session may have waited while new ones are accepted, and how long one that the
-    broker refuses for now holds back those behind it, or refused credentials hold back a message; then it is a dead
-    letter. None is removed for its age alone."""
+    broker refuses for now holds back those behind it; then it is a dead letter. None is removed for its age alone."""
     deadLetters: int = Field(default=_DEFAULTS.dead_letters, ge=1, le=1_000_000)
     """Acknowledged messages that the broker will not accept and that are kept, see `svc mqtt dead-letters`. Beyond it
     such a message stays where it is, and holds back those of its session. The last tenth is shared as that of

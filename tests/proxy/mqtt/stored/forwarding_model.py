@@ -60,8 +60,6 @@ class ModelStore:
         self.dead_letters: dict[bytes, tuple[str, int]] = {}
         self.rejected: dict[bytes, BufferedMessage] = {}
         self.letters = 1000
-        #: Those that the broker acknowledges and that may have ended since it refused the credentials for too long.
-        self.given_up: set[bytes] = set()
         self._letters = 0
         #: When each payload was first durable.
         self.order: dict[bytes, int] = {}
@@ -126,8 +124,6 @@ class ModelStore:
 
     def remove(self, session: BufferedSession, message: BufferedMessage) -> None:
         self.shares.messages.take(OWNER, -message.size)
-        if message.relayed and message.refused:
-            self.given_up.add(message.payload)
         self._record(lambda: self.messages.pop(message.number) and None)
 
     def has_room(self, session: BufferedSession, message: BufferedMessage) -> bool:

@@ -1159,48 +1159,6 @@ class CredentialsTests(ForwardingCase):
             world.store.commit()
             self.assertIn(b"4", [each.payload for _session, each in world.store.messages.values()])
 
-    def test_for_too_long(self) -> None:
-        """What they hold back for the buffer's age becomes dead letters, in whatever pages it lies, and not before."""
-        messages = [(b"%d" % number, 1 + number % 2) for number in range(12)]
-        for version, restart in itertools.product((Version.V5, Version.V311), (False, True)):
-            world = self.stored(*messages, version=version, memory=400)
-            world.page_size = 2
-            world.lose_client()
-            self.refused_until(world, 50)
-            if restart:
-                world.crash(written=True)
-                world.reads_page()
-            self.refused_until(world, 100)
-            self.assertEqual(({}, 12), (world.store.dead_letters, len(world.store.messages)))
-            self.refused_until(world, 110)
-            self.assertEqual(dict.fromkeys(dict(messages), ("age", 0x87)), world.store.dead_letters)
-            self.assertEqual((None, {}, {}), (world.forwarder, world.store.messages, world.store.sessions))
-
-    def test_younger(self) -> None:
-        """A message that came later is kept as long after it came."""
-        world = self.stored((b"0", 1))
-        self.refused_until(world, 60)
-        world.publish(b"1")
-        self.refused_until(world, 120)
-        self.assertEqual([b"0"], list(world.store.dead_letters))
-        self.refused_until(world, 150)
-        self.assertEqual([b"0"], list(world.store.dead_letters))
-        self.refused_until(world, 165)
-        self.assertEqual([b"0", b"1"], list(world.store.dead_letters))
-
-    def test_accepted_meanwhile(self) -> None:
-        """The time begins anew when the broker has accepted them."""
-        world = self.stored((b"0", 1))
-        self.refused_until(world, 90)
-        world.pass_time(1)
-        world.broker_accepts()
-        world.store.commit()
-        world.lose_link()
-        self.refused_until(world, 180)
-        self.assertEqual(({}, 1), (world.store.dead_letters, len(world.store.messages)))
-        self.refused_until(world, 200)
-        self.assertEqual([b"0"], list(world.store.dead_letters))
-
     def test_client_that_begins_anew(self) -> None:
         """The credentials of a client that begins anew are those of what waits before its session, too."""
         for missing in (False, True):
@@ -1219,33 +1177,44 @@ class CredentialsTests(ForwardingCase):
             self.assertEqual({("user", b"other")}, {(each.username, each.password) for each in world.connects[-2:]})
             self.assertEqual([(b"0", 1), (b"1", 2)], world.broker.delivered)
 
-    def test_without_room(self) -> None:
-        """Without room for dead letters the messages stay, in order, and are forwarded once they are accepted."""
-        world = self.stored((b"0", 1), (b"1", 1), (b"2", 1))
-        world.store.letters = 1
-        self.refused_until(world, 150)
-        self.assertEqual([b"0"], list(world.store.dead_letters))
-        world.pass_time(1)
-        world.settle()
-        self.assertEqual([(b"1", 1), (b"2", 1)], world.broker.delivered)
+    def test_client_that_began_anew_before(self) -> None:
+        """The same where the broker refuses the former ones only after the client came with others."""
+        for restart in (False, True):
+            world = self.stored((b"0", 1), (b"1", 2))
+            self.other_password(world)
+            world.connect(clean=True)
+            world.store.commit()
+            if restart:
+                world.crash(written=True)
+                world.reads_page()
+            while world.wanted is None:
+                world.pass_time(1)
+            self.assertIsNone(world.wanted.username)
+            world.broker_refuses()
+            refused = len(world.connects)
+            world.pass_time(2)
+            world.settle()
+            self.assertEqual(
+                {("user", b"other")}, {(each.username, each.password) for each in world.connects[refused:]}
+            )
+            self.assertEqual([(b"0", 1), (b"1", 2)], world.broker.delivered)
 
-    def test_kinds(self) -> None:
-        """QoS 0 is dropped; a message that the broker has begun to take with QoS 2 waits for its end."""
-        world = self.opened(backoff=ReplayBackoff(first=1.0, longest=1.0, budget=1))
-        world.store.limit(BufferLimits(session_age=100))
-        world.publish(b"2", 2)
-        world.store.commit()
-        world.broker_reads()
-        world.proxy_reads()
-        world.lose_link()
-        world.publish(b"0", 0)
-        world.publish(b"1", 1)
-        self.refused_until(world, 110)
-        self.assertEqual(({b"1": ("age", 0x87)}, 1), (world.store.dead_letters, len(world.store.messages)))
-        self.assertIn(("dropped", "rejected", 0), world.notes.events)
-        world.pass_time(1)
-        world.settle()
-        self.assertEqual([(b"2", 2)], world.broker.delivered)
+    def test_kept(self) -> None:
+        """What they hold back is kept for however long, and forwarded in order once they are accepted."""
+        messages = [(b"%d" % number, 1 + number % 2) for number in range(12)]
+        for version, restart in itertools.product((Version.V5, Version.V311), (False, True)):
+            world = self.stored(*messages, version=version, memory=400)
+            world.page_size = 2
+            world.lose_client()
+            self.refused_until(world, 110)
+            if restart:
+                world.crash(written=True)
+                world.reads_page()
+            self.refused_until(world, 250)
+            self.assertEqual(({}, 12), (world.store.dead_letters, len(world.store.messages)))
+            world.pass_time(1)
+            world.settle()
+            self.assertEqual(messages, world.broker.delivered)
 
 
 class UselessConnectionTests(ForwardingCase):

@@ -20,7 +20,7 @@ class BufferLimits:
         session_octets: of the messages of one session.
         session_messages: of one session.
         session_age: seconds that the oldest message of a session may have waited while new ones are accepted, and that
-            one which the broker refuses holds back the others, or that refused credentials hold back any.
+            one which the broker refuses holds back the others.
         dead_letters: messages that the broker will not accept, which are kept for an operator.
         dead_letter_octets: of these.
     """
