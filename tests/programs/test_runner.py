@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -69,3 +70,10 @@ class UntrackedTests(SynchronousTestCase):
             subprocess.run(["git", *arguments], cwd=folder, check=True)
         (folder / "tracked").write_text("edited")
         self.assertEqual({"new", "a/newer", "build/one"}, untracked(folder))
+
+    def test_no_git(self) -> None:
+        """A checkout where the program is not installed is not compared."""
+        folder = Path(self.mktemp())
+        (folder / ".git").mkdir(parents=True)
+        self.patch(os, "environ", {"PATH": str(folder)})
+        self.assertIsNone(untracked(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,6 +19,10 @@ KEPT = (
     ".mypy_cache",
     ".ruff_cache",
     ".import_linter_cache",
+    # What editors keep beside a file that is open.
+    "*.sw?",
+    "*~",
+    ".#*",
 )
 
 
@@ -28,17 +33,20 @@ def untracked(top: Path) -> frozenset[str] | None:
     Tracked files are not looked at: people edit them while tests run, and what a test does to one is in ``git diff``.
 
     Returns:
-        Paths relative to the checkout; None where it is no git repository, as in an unpacked sdist.
+        Paths relative to the checkout; None where it is no git repository, as in an unpacked sdist, or there is no git.
     """
     if not (top / ".git").exists():
         return None
     command = ["git", "--no-optional-locks", "status", "--porcelain", "-z", "--no-renames"]
     # Without the last ones, git lists all files of the virtual environment.
     command += ["--untracked-files=all", "--ignored", "--", ".", *(f":(exclude,glob)**/{name}/**" for name in KEPT)]
-    ran = subprocess.run(command, cwd=top, capture_output=True, text=True, check=False)
+    try:
+        ran = subprocess.run(command, cwd=top, capture_output=True, check=False)
+    except OSError:
+        return None
     if ran.returncode:
         return None
-    paths = {line[3:] for line in ran.stdout.split("\0") if line[:2] in ("??", "!!")}
+    paths = {line[3:] for line in os.fsdecode(ran.stdout).split("\0") if line[:2] in ("??", "!!")}
     return frozenset(path for path in paths if not _kept(path))
 
 
@@ -48,7 +56,7 @@ def failure(before: frozenset[str] | None, after: frozenset[str] | None) -> Modu
     if not new:
         return None
     found = Module("checkout")
-    found.failed("unchanged", "left in the checkout; tests write into temporary folders:\n" + "\n".join(new))
+    found.failed("unchanged", "left in the checkout; tests write into temporary folders:\n" + "\n".join(map(repr, new)))
     return found
 
 

@@ -18,7 +18,7 @@ class FailureTests(SynchronousTestCase):
         assert found is not None
         [test] = found.tests
         self.assertEqual(("checkout.unchanged", "failed"), (test["test"], test["result"]))
-        self.assertEqual(["b/x", "c"], test["detail"].splitlines()[1:])
+        self.assertEqual(["'b/x'", "'c'"], test["detail"].splitlines()[1:])
 
     def test_nothing(self) -> None:
         """A run that leaves nothing gives no failure."""
