@@ -82,11 +82,11 @@ ELSEWHERE = {
     "svc.cli.warning": "cli/test_main.py",
     "svc.cli.notice": "cli/test_main.py",
     **{
-        f"svc.proxy.artifacts.{name}": "proxy/mqtt/test_artifact_reports.py"
+        f"svc.proxy.artifacts.{name}": "proxy/mqtt/artifacts/test_reports.py"
         for name in ("began", "failed", "refused", "dropped")
     },
     **{
-        name: "proxy/mqtt/test_buffer_reports.py"
+        name: "proxy/mqtt/stored/test_reports.py"
         for name in EVENTS
         if name.startswith(("svc.proxy.buffer.", "svc.proxy.replay.", "svc.proxy.forwarding."))
     },
