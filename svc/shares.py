@@ -49,6 +49,7 @@ class SharedRoom:
     """
 
     def __init__(self, limit: int) -> None:
+        self.limit: Final = limit
         #: What is left; negative where more is held than there may be.
         self.free = limit
         self._scarce = limit // SCARCE_PART

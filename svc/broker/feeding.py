@@ -3,14 +3,15 @@ Retained messages for new subscriptions, in bounded turns (section 3.3.1.3).
 
 A subscription may match all retained messages. So each session gets them as fast as its client reads, some in a turn,
 and sessions take turns: no session waits long because another client subscribed to everything, and nothing is dropped
-because it exceeds a queue. Messages published meanwhile are delivered as to any subscriber.
+because it exceeds a queue, or what its owner may have of all queues. Messages published meanwhile are delivered as to
+any subscriber.
 
 Pure: the next turn begins when the ``call_soon`` of the broker calls it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from svc.broker.filters import SubscriptionEntry
@@ -31,16 +32,19 @@ class _SubscriptionFeed:
     Args:
         session: the subscriber.
         entry: the subscription; the session has the same object while it is in force.
-        steps: as :meth:`RetainedMessages.walk` returns them.
+        retained: the retained messages.
     """
 
-    def __init__(self, session: Session, entry: SubscriptionEntry, steps: Iterator[Message | None]) -> None:
+    def __init__(self, session: Session, entry: SubscriptionEntry, retained: RetainedMessages) -> None:
         subscription, identifier = entry
         #: Whether all messages were delivered, or the subscription has ended.
         self.finished = False
         self._session = session
         self._entry = entry
-        self._steps = steps
+        self._retained = retained
+        self._steps = retained.walk(subscription.filter)
+        #: The message that waits for room.
+        self._kept: Message | None = None
         # They are delivered for this subscription only, whatever others match [MQTT-3.3.4-3].
         identifiers = () if identifier is None else (identifier,)
         self._route = Route(session, subscription.qos, subscription.no_local, True, identifiers)
@@ -53,16 +57,27 @@ class _SubscriptionFeed:
         while not self.finished and left > 0 and session.below_low_water:
             left -= 1
             try:
-                message = next(self._steps)
+                message = self._next()
             except StopIteration:
                 self.finished = True
                 break
             # No Local excludes every message of the subscriber itself [MQTT-3.8.3-3].
             own = message is not None and route.no_local and message.publisher == session.client_id
-            if message is not None and not own and not message.expired(now):
-                left -= _MESSAGE
-                session.deliver(message, route, now, retained=True)
+            if message is None or own or message.expired(now):
+                continue
+            if session.must_wait(message, route.qos):
+                self._kept = message
+                break
+            left -= _MESSAGE
+            session.deliver(message, route, now, retained=True)
         return left
+
+    def _next(self) -> Message | None:
+        message, self._kept = self._kept, None
+        if message is None:
+            return next(self._steps)
+        # What replaced it meanwhile was delivered when it was published.
+        return message if self._retained.get(message.topic) is message else None
 
 
 class RetainedFeed:
@@ -98,7 +113,7 @@ class RetainedFeed:
         feeds = self._feeds.setdefault(session, {})
         feeds.pop(topic_filter, None)
         entry = session.subscriptions[topic_filter]
-        feeds[topic_filter] = _SubscriptionFeed(session, entry, self._retained.walk(topic_filter))
+        feeds[topic_filter] = _SubscriptionFeed(session, entry, self._retained)
 
     def proceed(self, session: Session) -> None:
         """Deliver to a session that may have room now, unless a turn of it is scheduled."""

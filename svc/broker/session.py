@@ -54,6 +54,8 @@ NOT_FOUND: Final = 0x92
 #: Times our Receive Maximum that a client of MQTT 5.0 may have unreleased: clients that buffered many messages while
 #: they were offline and resend all at once exceed it by far, and release them later.
 RECEIVE_TOLERANCE: Final = 100
+#: Added to the name of an owner for what its connected clients have beyond its share: see :meth:`Session.has_room`.
+CONNECTED: Final = " (connected)"
 _DEFAULTS: Final = ConnectParameters(Version.V5)
 #: Access to a member of an enumeration is a function call each time, which is measurable for each message.
 _PUBACK: Final = PacketType.PUBACK
@@ -96,6 +98,8 @@ class Session:
 
     #: Nothing in the queue expires before, in seconds since 1970 UTC.
     _next_expiry = inf
+    #: The message that the client has beyond the share of its owner.
+    _extra: Delivery | None = None
 
     def __init__(
         self,
@@ -173,8 +177,28 @@ class Session:
         return self._received is not None and len(self._received) >= RECEIVE_TOLERANCE * self._limits.received
 
     def has_room(self, message: Message) -> bool:
-        """Whether a message with QoS above 0 could be queued now."""
+        """
+        Whether a message with QoS above 0 could be queued now.
+
+        A connected client for which nothing waits may have one beyond the share of its owner: sessions of that owner
+        whose clients are away do not keep it from getting messages. What all connected clients of an owner have so is
+        limited as what another owner has.
+        """
+        return self._has_share(message) or self._may_exceed(message)
+
+    def must_wait(self, message: Message, qos: QoS) -> bool:
+        """Whether a message for a subscription with this QoS has no room now, and will have."""
+        if not min(message.qos, qos) or message.size > min(self._limits.octets, self._room.limit):
+            return False
+        return not self.has_room(message)
+
+    def _has_share(self, message: Message) -> bool:
         return self._has_own_room(message) and self._room.fits(self.owner, message.size)
+
+    def _may_exceed(self, message: Message) -> bool:
+        if self._sink is None or self.waiting or not self._has_own_room(message):
+            return False
+        return self._room.fits(self.owner + CONNECTED, message.size)
 
     def _has_own_room(self, message: Message) -> bool:
         return self.waiting < self._limits.queued and self._octets + message.size <= self._limits.octets
@@ -222,6 +246,7 @@ class Session:
 
     def detach(self, now: float) -> None:
         """End the connection; what is unacknowledged stays."""
+        self._end_extra()
         self._sink = None
         # Aliases end with the connection: what is sent again on the next one has its topic [MQTT-3.3.2-7].
         self._aliases = None
@@ -316,7 +341,8 @@ class Session:
         flag = retained or (message.retain and route.retain_as_published)
         if qos == 0:
             return self._send_qos0(message, flag, route.identifiers, now)
-        if not self.has_room(message) and not self._make_room(message, now):
+        exceeds = not self._has_share(message) and not self._make_room(message, now)
+        if exceeds and not self._may_exceed(message):
             reason = "queues_full" if self._has_own_room(message) else "queue_full"
             self._statistics.dropped(reason)
             if reason == "queues_full":
@@ -324,6 +350,9 @@ class Session:
             return False
         delivery = Delivery(message, qos, flag, route.identifiers)
         self._take(message.size)
+        if exceeds:
+            self._extra = delivery
+            self._move(message.size)
         if self.persistent:
             self._journal.delivery(self.client_id, delivery)
         if self._queued or self._resend or not self._may_send:
@@ -335,6 +364,16 @@ class Session:
     def _take(self, octets: int) -> None:
         self._octets += octets
         self._room.take(self.owner, octets)
+
+    def _move(self, octets: int) -> None:
+        """Count octets of the owner for its connected clients, or of these for the owner where they are negative."""
+        self._room.take(self.owner, -octets)
+        self._room.take(self.owner + CONNECTED, octets)
+
+    def _end_extra(self) -> None:
+        if self._extra is not None:
+            self._move(-self._extra.message.size)
+            self._extra = None
 
     def _queue(self, delivery: Delivery) -> None:
         if self._queued is None:
@@ -360,7 +399,7 @@ class Session:
                 first = min(first, expires)
         # Messages that expire one after another do not cause a scan of the whole queue each time.
         self._next_expiry = max(first, now + 1)
-        return self.has_room(message)
+        return self._has_share(message)
 
     def drop_unsubscribed(self) -> None:
         """Drop queued messages that match no subscription any more; those that were sent stay."""
@@ -514,6 +553,8 @@ class Session:
         self._complete(delivery)
 
     def _complete(self, delivery: Delivery) -> None:
+        if delivery is self._extra:
+            self._end_extra()
         self._take(-delivery.message.size)
         if delivery.number:
             self._journal.delivered(delivery)

@@ -10,16 +10,17 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.broker.access import AllowAll
 from svc.broker.hub import HubLimits
 from svc.broker.message import Message
-from svc.wire.mqtt import Acknowledgement, PacketType, Properties
-from tests.broker.rig import Rig
+from svc.broker.session import CONNECTED, SessionLimits
+from svc.wire.mqtt import Acknowledgement, PacketType, Properties, Publish, Subscription
+from tests.broker.rig import Peer, Rig
 
 LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
 ONE, OTHER = "spiffe://prod.example/one", "spiffe://prod.example/other"
 SIZE = Message("a/", b"m").size
 
 
-class QueueTests(SynchronousTestCase):
-    """The queues of a broker with room for 20 messages."""
+class QueueCase(SynchronousTestCase):
+    """A broker with room for 20 messages in all queues."""
 
     def setUp(self) -> None:
         self.rig = Rig(AllowAll(), limits=HubLimits(queued_octets=20 * SIZE))
@@ -43,9 +44,25 @@ class QueueTests(SynchronousTestCase):
         sessions = self.rig.hub.sessions.values()
         held = Counter[str]()
         for each in sessions:
-            held[each.owner] += each._octets
+            extra = each._extra.message.size if each._extra else 0
+            held[each.owner] += each._octets - extra
+            held[each.owner + CONNECTED] += extra
         self.assertEqual(self.rig.hub._queue_room._held, +held)
         return {each.client_id: each.waiting for each in sessions if each.waiting}
+
+    def reader(self, name: str, topic_filter: str, who: str = ONE, **more: Any) -> Peer:
+        """Connect a client that subscribes with QoS 1."""
+        peer = self.rig.connect(name, who=who, **more)
+        peer.subscribes(Subscription(topic_filter, 1))
+        return peer
+
+    def drops(self) -> dict[str, int]:
+        """How many messages were dropped, by reason."""
+        return dict(self.rig.hub.statistics.drops)
+
+
+class QueueTests(QueueCase):
+    """Whose messages are dropped."""
 
     def test_shared(self) -> None:
         """All sessions of one identity together have nearly all; another one gets a part; both are counted."""
@@ -79,3 +96,138 @@ class QueueTests(SynchronousTestCase):
         self.rig.passes(20)
         self.publishes("a", 1)
         self.assertEqual(self.waiting(), {"a": 1})
+
+
+class ConnectedTests(QueueCase):
+    """What a connected client gets although its owner has no more room."""
+
+    def test_one_at_a_time(self) -> None:
+        """It has one message in flight, and the next one when that is acknowledged."""
+        self.publishes("a", 20)
+        reader = self.reader("c", "c/#")
+        self.publishes("c", 2)
+        (first,) = reader.messages
+        self.assertEqual((self.waiting(), self.drops()), ({"a": 19, "c": 1}, {"queues_full": 2}))
+        reader.acks(PacketType.PUBACK, first.packet_id)
+        self.assertEqual(self.waiting(), {"a": 19})
+        self.publishes("c", 1)
+        self.assertEqual(len(reader.messages), 2)
+
+    def test_lost(self) -> None:
+        """What was in flight counts as any other message when the client is gone."""
+        self.publishes("a", 20)
+        reader = self.reader("c", "c/#", **LASTING)
+        self.publishes("c", 1)
+        reader.loses()
+        self.assertEqual(self.waiting(), {"a": 19, "c": 1})
+        self.assertEqual(self.rig.hub._queue_room.held(ONE), 20 * SIZE)
+        self.rig.hub.end_session(self.rig.hub.sessions["c"])
+        self.assertEqual(self.waiting(), {"a": 19})
+
+    def test_shared_by_connected(self) -> None:
+        """Many that acknowledge nothing leave room for other identities."""
+        self.rig = Rig(AllowAll(), limits=HubLimits(queued_octets=100 * SIZE))
+        self.publisher = self.rig.connect("p", who=OTHER)
+        self.subscriber("a", ONE)
+        self.subscriber("d", "spiffe://prod.example/third")
+        for number in range(50):
+            self.reader(f"c{number}", "c/#")
+        self.publishes("a", 100)
+        self.assertEqual(self.waiting(), {"a": 91})
+        self.publishes("c", 1)
+        connected = sum(count for name, count in self.waiting().items() if name.startswith("c"))
+        self.assertEqual(connected, 7)
+        self.publishes("d", 2)
+        self.assertEqual(self.waiting()["d"], 2)
+
+
+class RetainedTests(QueueCase):
+    """Retained messages for which there is no room wait for it."""
+
+    COUNT = 50
+
+    def setUp(self) -> None:
+        super().setUp()
+        for number in range(self.COUNT):
+            self.publisher.publishes(f"{number:02}", b"m", retain=True, qos=1)
+
+    def acknowledged(self, peer: Peer) -> list[str]:
+        """Acknowledge all that comes until nothing does; give the topics."""
+        topics: list[str] = []
+        while came := [each for each in peer.take() if isinstance(each, Publish)]:
+            for each in came:
+                topics.append(each.topic)
+                peer.acks(PacketType.PUBACK, each.packet_id)
+        return topics
+
+    def reader(self, name: str, topic_filter: str, who: str = ONE, **more: Any) -> Peer:
+        """Connect a client that subscribes with QoS 1; nothing is taken."""
+        peer = self.rig.connect(name, who=who, **more)
+        peer.requests(topic_filter, 1)
+        return peer
+
+    def all(self) -> list[str]:
+        """The topics of all."""
+        return [f"{number:02}" for number in range(self.COUNT)]
+
+    def test_alone(self) -> None:
+        """More than all queues may hold come as they are acknowledged."""
+        reader = self.reader("c", "+")
+        self.assertLess(len(reader.messages), 20)
+        self.assertEqual((self.acknowledged(reader), self.drops()), (self.all(), {}))
+        self.assertEqual(self.waiting(), {})
+
+    def test_beside_others(self) -> None:
+        """A client whose owner has no more room gets them one by one."""
+        self.publishes("a", 19)
+        reader = self.reader("c", "+")
+        self.assertEqual(len(reader.messages), 1)
+        self.assertEqual((self.acknowledged(reader), self.drops()), (self.all(), {}))
+
+    def test_no_room_at_all(self) -> None:
+        """While nothing is free no turn is taken; they come when there is room."""
+        self.publishes("a", 19)
+        self.reader("d", "00")
+        reader = self.reader("c", "+")
+        self.rig.passes(3)
+        self.assertLessEqual(self.rig.take_turns(), 2)
+        self.assertEqual((reader.messages, self.drops()), ([], {}))
+        self.rig.hub.end_session(self.rig.hub.sessions["a"])
+        self.rig.passes(1)
+        self.assertEqual((self.acknowledged(reader), self.drops()), (self.all(), {}))
+
+    def test_replaced(self) -> None:
+        """One that is replaced or removed while it waits is not sent: what replaces it was."""
+        self.publishes("a", 19)
+        for change in (b"new", b""):
+            self.publisher.publishes("01", b"m", retain=True, qos=1)
+            reader = self.reader("c", "+")
+            self.publisher.publishes("01", change, retain=True)
+            payloads: list[bytes] = []
+            while came := [each for each in reader.take() if isinstance(each, Publish)]:
+                payloads += [each.payload for each in came if each.topic == "01"]
+                for each in came:
+                    reader.acks(PacketType.PUBACK, each.packet_id)
+            self.assertEqual(payloads, [change])
+            reader.loses()
+
+    def test_expired(self) -> None:
+        """One that expires while it waits is not sent."""
+        self.publisher.publishes("01", b"m", retain=True, qos=1, properties=Properties(message_expiry=2))
+        self.publishes("a", 19)
+        reader = self.reader("c", "+")
+        self.rig.clock.now += 3
+        self.assertEqual(self.acknowledged(reader), [each for each in self.all() if each != "01"])
+
+    def test_too_large(self) -> None:
+        """One that never fits is dropped, and those after it come."""
+        for limits, reason in (
+            (HubLimits(queued_octets=20 * SIZE), "queues_full"),
+            (HubLimits(session=SessionLimits(octets=20 * SIZE)), "queue_full"),
+        ):
+            self.rig = Rig(AllowAll(), limits=limits)
+            publisher = self.rig.connect("p", who=OTHER)
+            publisher.publishes("00", bytes(20 * SIZE), retain=True, qos=1)
+            publisher.publishes("01", b"m", retain=True, qos=1)
+            reader = self.reader("c", "+")
+            self.assertEqual((self.acknowledged(reader), self.drops()), (["01"], {reason: 1}))
