@@ -30,6 +30,8 @@ from svc.wire.mqtt import Connect, Publish, ReasonCode, Subscription, Version, s
 
 #: Sessions and retained messages that are processed before other events: some milliseconds.
 BATCH: Final = 200
+#: Queued messages that are searched for expired ones in the time of one of these.
+MESSAGES: Final = 20
 #: Topics of the broker itself, which are not recorded.
 SYS_TOPICS: Final = "$SYS/"
 
@@ -116,6 +118,8 @@ class Hub:
         self._call_soon = call_soon
         self.random_name: Final = random_name
         self.session_deadlines: Final = Deadlines()
+        #: When the queue of a session is searched for expired messages.
+        self.expiry_deadlines: Final = Deadlines()
         self.retained_deadlines: Final = Deadlines()
 
     def denied(self, principal: Principal, client_id: str, action: str) -> None:
@@ -285,6 +289,7 @@ class Hub:
             self.now,
             self._queue_room,
             self._on_no_room,
+            self.expiry_deadlines,
         )
 
     def _take_over(self, session: Session) -> None:
@@ -359,6 +364,7 @@ class Hub:
             del self.sessions[session.client_id]
             self._sessions_by_owner.change(session.owner, -1)
             self.session_deadlines.drop(session.client_id)
+            self.expiry_deadlines.drop(session.client_id)
         self.journal.session_ended(session.client_id)
 
     def _publish_will(self, session: Session) -> None:
@@ -474,7 +480,11 @@ class Hub:
         for topic in islice(self.retained_deadlines.due(now), left):
             left -= 1
             self._unretain(topic)
-        return not left
+        expiring = self.expiry_deadlines.due(now)
+        while left > 0 and (client_id := next(expiring, "")):
+            session = self.sessions.get(client_id)
+            left -= 1 if session is None else 1 + session.drop_expired(now) // MESSAGES
+        return left <= 0
 
     def _process_due_session(self, session: Session, now: float) -> None:
         if session.expiry is not None and session.ended is not None and session.ended + session.expiry <= now:

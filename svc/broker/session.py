@@ -38,6 +38,7 @@ from typing import Final
 
 from svc.broker.aliases import TopicAliases
 from svc.broker.client_sink import ClientSink, ConnectParameters
+from svc.broker.deadlines import Deadlines
 from svc.broker.filters import SessionSubscriptions
 from svc.broker.journal import Delivery, DeliveryStage, Journal, SessionRecord
 from svc.broker.message import Message
@@ -56,6 +57,9 @@ NOT_FOUND: Final = 0x92
 RECEIVE_TOLERANCE: Final = 100
 #: Added to the name of an owner for what its connected clients have beyond its share: see :meth:`Session.has_room`.
 CONNECTED: Final = " (connected)"
+#: Seconds between two searches of a queue for expired messages that nothing but the time causes: with a time for each
+#: message a search would remove one, at the cost of looking at all.
+SCAN: Final = 10.0
 _DEFAULTS: Final = ConnectParameters(Version.V5)
 #: Access to a member of an enumeration is a function call each time, which is measurable for each message.
 _PUBACK: Final = PacketType.PUBACK
@@ -98,6 +102,8 @@ class Session:
 
     #: Nothing in the queue expires before, in seconds since 1970 UTC.
     _next_expiry = inf
+    #: When the queue may be searched again for what has expired.
+    _next_scan = 0.0
     #: The message that the client has beyond the share of its owner.
     _extra: Delivery | None = None
 
@@ -111,6 +117,7 @@ class Session:
         now: Callable[[], float],
         room: SharedRoom,
         on_no_room: NoRoomObserver,
+        expiries: Deadlines,
     ) -> None:
         self.client_id: Final = client_id
         self.owner: Final = owner
@@ -129,6 +136,7 @@ class Session:
         self._now = now
         self._room = room
         self._on_no_room = on_no_room
+        self._expiries = expiries
         self._sink: ClientSink | None = None
         self._parameters = _DEFAULTS
         # Created for the first message with QoS 2: most clients send none, and an empty set takes 200 octets.
@@ -382,24 +390,34 @@ class Session:
         expires = delivery.message.expires
         if expires is not None and expires < self._next_expiry:
             self._next_expiry = expires
+            self._expiries.set(self.client_id, max(expires, self._next_scan))
 
     def _make_room(self, message: Message, now: float) -> bool:
         """Drop expired messages of the queue, if there may be any; whether the message fits now."""
         if now < self._next_expiry or self._queued is None:
             return False
-        first, queued = inf, self._queued
-        self._queued = deque()
+        self.drop_expired(now)
+        return self._has_share(message)
+
+    def drop_expired(self, now: float) -> int:
+        """Drop expired messages of the queue; return how many it had."""
+        first, queued = inf, self._queued or ()
+        kept: deque[Delivery] = deque()
         for delivery in queued:
             expires = delivery.message.expires or inf
             if expires <= now:
                 self._complete(delivery)
                 self._statistics.dropped("expired")
             else:
-                self._queued.append(delivery)
+                kept.append(delivery)
                 first = min(first, expires)
+        self._queued = kept or None
         # Messages that expire one after another do not cause a scan of the whole queue each time.
         self._next_expiry = max(first, now + 1)
-        return self._has_share(message)
+        self._next_scan = now + SCAN
+        if first < inf:
+            self._expiries.set(self.client_id, max(first, self._next_scan))
+        return len(queued)
 
     def drop_unsubscribed(self) -> None:
         """Drop queued messages that match no subscription any more; those that were sent stay."""

@@ -8,10 +8,11 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.access import AllowAll
-from svc.broker.hub import HubLimits
+from svc.broker.hub import BATCH, HubLimits
+from svc.broker.journal import Delivery, RecoveredSession, RecoveredState, SessionRecord
 from svc.broker.message import Message
-from svc.broker.session import CONNECTED, SessionLimits
-from svc.wire.mqtt import Acknowledgement, PacketType, Properties, Publish, Subscription
+from svc.broker.session import CONNECTED, SCAN, SessionLimits
+from svc.wire.mqtt import Acknowledgement, PacketType, Properties, Publish, Subscription, Version
 from tests.broker.rig import Peer, Rig
 
 LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
@@ -231,3 +232,104 @@ class RetainedTests(QueueCase):
             publisher.publishes("01", b"m", retain=True, qos=1)
             reader = self.reader("c", "+")
             self.assertEqual((self.acknowledged(reader), self.drops()), (["01"], {reason: 1}))
+
+
+class ExpiryTests(QueueCase):
+    """Messages that expire are removed whoever is connected."""
+
+    def expiring(self, name: str, *seconds: int, payload: bytes = b"m") -> None:
+        """Publish messages that expire after so many seconds."""
+        for each in seconds:
+            self.publisher.publishes(f"{name}/", payload, 1, properties=Properties(message_expiry=each))
+
+    def test_room_for_others(self) -> None:
+        """What has expired for one session takes no room of another one."""
+        self.expiring("a", *[10] * 19)
+        self.rig.passes(9)
+        self.assertEqual(self.waiting(), {"a": 19})
+        self.rig.passes(1)
+        self.assertEqual((self.waiting(), self.drops()), ({}, {"expired": 19}))
+        self.publishes("b", 1)
+        self.assertEqual(self.waiting(), {"b": 1})
+
+    def test_others_stay(self) -> None:
+        """Only what has expired is removed, the rest in its turn, and all within the time between two scans."""
+        self.publishes("a", 1)
+        self.expiring("a", 30, 10, 12, 11)
+        self.publishes("a", 1)
+        for seconds, left in ((9, 6), (1, 5), (SCAN - 1, 5), (1, 3), (9, 3), (1, 2), (3600 - 31, 2)):
+            self.rig.passes(seconds)
+            self.assertEqual(self.waiting(), {"a": left}, seconds)
+
+    def test_connected(self) -> None:
+        """A client that does not read has expired messages removed as well, those in flight excepted."""
+        reader = self.rig.connect("a", who=ONE, **LASTING)
+        reader.congested = True
+        self.expiring("a", 10, 10)
+        self.rig.passes(10)
+        self.assertEqual(self.waiting(), {})
+        reader.congested = False
+        self.expiring("a", 10)
+        self.rig.passes(20)
+        self.assertEqual(self.waiting(), {"a": 1})
+
+    def test_after_an_empty_queue(self) -> None:
+        """The time is set again for what is queued after all was sent, or had expired."""
+        self.expiring("a", 10)
+        back = self.rig.connect("a", who=ONE, **LASTING)
+        back.answers(PacketType.PUBACK, back.messages[0].packet_id)
+        back.loses()
+        self.assertEqual(self.waiting(), {})
+        for seconds in (30, 40, 20):
+            self.expiring("a", seconds)
+            self.assertEqual(self.waiting(), {"a": 1})
+            self.rig.passes(seconds)
+            self.assertEqual(self.waiting(), {})
+
+    def test_without_expiry(self) -> None:
+        """What does not expire has no time; neither has a session that ended."""
+        self.publishes("a", 5)
+        self.assertEqual(len(self.rig.hub.expiry_deadlines), 0)
+        self.expiring("a", 10, 20, 5)
+        self.assertEqual(len(self.rig.hub.expiry_deadlines), 1)
+        self.rig.hub.end_session(self.rig.hub.sessions["a"])
+        self.assertEqual(len(self.rig.hub.expiry_deadlines), 0)
+
+    def test_scans_are_rare(self) -> None:
+        """A session is not scanned for each message that expires soon."""
+        scans: list[str] = []
+        session = self.rig.hub.sessions["a"]
+        drop = session.drop_expired
+        self.patch(type(session), "drop_expired", lambda self, now: scans.append(self.client_id) or drop(now))
+        for _ in range(10 * int(SCAN)):
+            self.expiring("a", 1)
+            self.rig.passes(1)
+        self.assertLessEqual(len(scans), 11)
+        self.assertLessEqual(self.waiting().get("a", 0), SCAN)
+
+    def test_bounded_turns(self) -> None:
+        """Many sessions and messages are processed in turns."""
+        self.rig = Rig(AllowAll())
+        self.publisher = self.rig.connect("p", who=OTHER)
+        for number in range(300):
+            peer = self.rig.connect(f"s{number}", who=ONE, **LASTING)
+            peer.subscribes("a/#")
+            peer.loses()
+        self.expiring("a", *[10] * 30)
+        self.rig.clock.now += 10
+        self.rig.hub.tick()
+        most = self.rig.hub.statistics.drops["expired"]
+        self.assertTrue(0 < most <= 20 * BATCH + 30, most)
+        self.assertGreaterEqual(self.rig.take_turns(), 2)
+        self.assertEqual((self.waiting(), self.drops()), ({}, {"expired": 9000}))
+
+    def test_restart(self) -> None:
+        """What was recovered expires too."""
+        session = SessionRecord("a", ONE, Version.V5, 3600)
+        messages = [Message("a/", b"m", 1, expires=self.rig.clock() + seconds) for seconds in (-1, 10)]
+        recovered = RecoveredSession(session, [], [Delivery(each, 1, False, ()) for each in messages])
+        self.rig = Rig(AllowAll())
+        self.rig.hub.restore(RecoveredState([recovered]))
+        self.assertEqual(self.waiting(), {"a": 1})
+        self.rig.passes(10)
+        self.assertEqual(self.waiting(), {})
