@@ -120,6 +120,7 @@ class Hub:
         self.session_deadlines: Final = Deadlines()
         #: When the queue of a session is searched for expired messages.
         self.expiry_deadlines: Final = Deadlines()
+        self._dropping = False
         self.retained_deadlines: Final = Deadlines()
 
     def denied(self, principal: Principal, client_id: str, action: str) -> None:
@@ -480,11 +481,26 @@ class Hub:
         for topic in islice(self.retained_deadlines.due(now), left):
             left -= 1
             self._unretain(topic)
+        if left > 0 and not self._dropping:
+            self._drop_expired(now, left)
+        return left <= 0
+
+    def _drop_expired(self, now: float, left: int) -> None:
+        """Drop a batch of expired messages from queues, and the next one when that is durable."""
+        # No faster than the journal: it refuses what is new while too much waits.
         expiring = self.expiry_deadlines.due(now)
         while left > 0 and (client_id := next(expiring, "")):
+            self._dropping = True
             session = self.sessions.get(client_id)
             left -= 1 if session is None else 1 + session.drop_expired(now) // MESSAGES
-        return left <= 0
+
+        def durable() -> None:
+            self._dropping = False
+            if left <= 0:
+                self._call_soon(self.tick)
+
+        if self._dropping:
+            self.journal.when_durable(durable)
 
     def _process_due_session(self, session: Session, now: float) -> None:
         if session.expiry is not None and session.ended is not None and session.ended + session.expiry <= now:

@@ -14,6 +14,7 @@ from svc.broker.message import Message
 from svc.broker.session import CONNECTED, SCAN, SessionLimits
 from svc.wire.mqtt import Acknowledgement, PacketType, Properties, Publish, Subscription, Version
 from tests.broker.rig import Peer, Rig
+from tests.broker.slow import HandJournal
 
 LASTING: dict[str, Any] = {"clean_start": False, "properties": Properties(session_expiry=3600)}
 ONE, OTHER = "spiffe://prod.example/one", "spiffe://prod.example/other"
@@ -322,6 +323,27 @@ class ExpiryTests(QueueCase):
         self.assertTrue(0 < most <= 20 * BATCH + 30, most)
         self.assertGreaterEqual(self.rig.take_turns(), 2)
         self.assertEqual((self.waiting(), self.drops()), ({}, {"expired": 9000}))
+
+    def test_as_fast_as_the_journal(self) -> None:
+        """What expires for many sessions at once does not have the journal refuse what is new: it is paced."""
+        journal = HandJournal()
+        self.rig = Rig(AllowAll(), journal=journal)
+        self.publisher = self.rig.connect("p", who=OTHER)
+        for number in range(2 * BATCH):
+            peer = self.rig.connect(f"s{number}", who=ONE, **LASTING)
+            journal.commit_all()
+            peer.subscribes("a/#")
+            journal.commit_all()
+            peer.loses()
+        self.expiring("a", 10)
+        journal.commit_all()
+        self.rig.passes(15)
+        self.rig.take_turns()
+        self.assertEqual(self.drops(), {"expired": BATCH})
+        journal.commit_all()
+        self.rig.take_turns()
+        journal.commit_all()
+        self.assertEqual((self.waiting(), self.drops()), ({}, {"expired": 2 * BATCH}))
 
     def test_restart(self) -> None:
         """What was recovered expires too."""
