@@ -122,6 +122,23 @@ class Holdings(Generic[Holder]):
             del self._held[holder]
 
 
+def one_fits(holdings: Holdings[str], holder: str, limit: int) -> bool:
+    """Whether a holder may have one more of ``limit``, of which all have what ``holdings`` says; see fits_left."""
+    return fits_left(holdings.held(holder), 1, limit - holdings.total, limit // SCARCE_PART)
+
+
+def share_evidence(holdings: Holdings[str], holder: str, limit: int) -> dict[str, str | int]:
+    """Return the evidence of an error that refuses a holder one more of ``limit``: what it has, and who has most."""
+    most = holdings.most() or ""
+    return {
+        "taken": holdings.total,
+        "limit": limit,
+        "held": holdings.held(holder),
+        "most": most,
+        "most_held": holdings.held(most),
+    }
+
+
 class Shares(Holdings[Holder], Generic[Holder, Item]):
     """
     What each holder has of a number of places, and what waits for one.

@@ -29,11 +29,11 @@ from svc.broker.client import Client, admit_client, refusal_connack
 from svc.broker.errors import BrokerError, ConnectionEnded
 from svc.broker.hub import Hub
 from svc.broker.logins import PasswordLogins, UserEvidence
-from svc.broker.sharing import LargestShare, exceeded
+from svc.broker.sharing import LargestShare
 from svc.errors import SvcError
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
 from svc.process.turns import Turns
-from svc.shares import Holdings
+from svc.shares import Holdings, one_fits, share_evidence
 from svc.transport.client_certificates import ClientCertificate
 from svc.transport.errors import KeyUpdateLimitReached
 from svc.transport.evidence import PeerEvidence
@@ -244,9 +244,8 @@ class BrokerConnection(TwistedProtocol):
         if limit is None or principal.identity is None:
             return
         held = self._context.held
-        evidence = exceeded(held, principal.owner, limit)
-        if evidence is not None:
-            raise BrokerError("mqtt_connection_share", **evidence)
+        if not one_fits(held, principal.owner, limit):
+            raise BrokerError("mqtt_connection_share", **share_evidence(held, principal.owner, limit))
         held.change(principal.owner, 1)
         self._counted = True
 

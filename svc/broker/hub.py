@@ -21,11 +21,11 @@ from svc.broker.journal import Journal, NoJournal, RecoveredState
 from svc.broker.message import Message
 from svc.broker.retained import RetainedMessages
 from svc.broker.session import Session, SessionLimits
-from svc.broker.sharing import NoRoomObserver, exceeded
+from svc.broker.sharing import NoRoomObserver
 from svc.broker.statistics import Statistics
 from svc.broker.subscriptions import Route, SharedGroup, SubscriptionTree
 from svc.identity.spiffeid import SpiffeIdMalformed
-from svc.shares import Holdings, SharedRoom
+from svc.shares import Holdings, SharedRoom, one_fits, share_evidence
 from svc.wire.mqtt import Connect, Publish, ReasonCode, Subscription, Version, split_shared
 
 #: Sessions and retained messages that are processed before other events: some milliseconds.
@@ -207,9 +207,9 @@ class Hub:
         return True
 
     def _check_session_limits(self, owner: str, *, identified: bool) -> None:
-        evidence = exceeded(self._sessions_by_owner, owner, self.limits.sessions)
-        if evidence is not None:
-            raise BrokerError("mqtt_session_limit", **evidence)
+        held, sessions = self._sessions_by_owner, self.limits.sessions
+        if not one_fits(held, owner, sessions):
+            raise BrokerError("mqtt_session_limit", **share_evidence(held, owner, sessions))
         limit = self.limits.sessions_of_identity
         if identified and limit is not None and self._sessions_by_owner.held(owner) >= limit:
             raise BrokerError("mqtt_identity_session_limit", limit=limit)

@@ -36,6 +36,7 @@ from svc.proxy.mqtt.stored.buffer.sharing import BufferShares
 from svc.proxy.mqtt.stored.buffer.store import PAGE_OCTETS
 from svc.proxy.mqtt.stored.refusals import OF_MESSAGES, Refusal, closed_for_message, refusal
 from svc.proxy.mqtt.stored.window import Flight, RelayedRequest, UpstreamWindow
+from svc.shares import share_evidence
 from svc.wire.mqtt import (
     NO_PROPERTIES,
     Acknowledgement,
@@ -754,16 +755,9 @@ class Forwarder:
         return Connack(code=code if connect.version is Version.V5 else ReturnCode.SERVER_UNAVAILABLE), error
 
     def _sessions_full(self) -> SessionNotStored:
-        sessions = self._store.shares.sessions
-        most = sessions.most() or ""
-        return SessionNotStored(
-            "mqtt_sessions_full",
-            taken=sessions.total,
-            limit=self._store.limits.sessions,
-            held=sessions.held(self.session.key.holder),
-            most=most,
-            most_held=sessions.held(most),
-        )
+        store, holder = self._store, self.session.key.holder
+        evidence = share_evidence(store.shares.sessions, holder, store.limits.sessions)
+        return SessionNotStored("mqtt_sessions_full", **evidence)
 
     def _begin_anew(self) -> None:
         """The client begins a session without what the former one knew."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from svc.proxy.mqtt.stored.buffer.limits import BufferLimits
 from svc.proxy.mqtt.stored.buffer.records import LoadedSession, SessionKey
-from svc.shares import SCARCE_PART, Holdings, SharedRoom, fits_left
+from svc.shares import Holdings, SharedRoom, one_fits
 
 
 class BufferShares:
@@ -40,8 +40,7 @@ class BufferShares:
 
     def session_fits(self, key: SessionKey) -> bool:
         """Whether there may be this session, too."""
-        limit, sessions = self._limits.sessions, self.sessions
-        return fits_left(sessions.held(key.holder), 1, limit - sessions.total, limit // SCARCE_PART)
+        return one_fits(self.sessions, key.holder, self._limits.sessions)
 
     def message_fits(self, key: SessionKey, octets: int) -> bool:
         """Whether a message of a session may be stored."""
