@@ -21,22 +21,11 @@ from benchmarks.configurations import REFUSED, SMALL
 from benchmarks.hybrid import cpu_seconds
 from benchmarks.peers import Device, Stage
 from benchmarks.rows import Row, less_is_better
-from svc.wire.mqtt import (
-    Acknowledgement,
-    Connack,
-    Connect,
-    Packet,
-    PacketType,
-    Pingreq,
-    Publish,
-    Subscribe,
-    Subscription,
-    Version,
-    encode,
-)
+from svc.wire.mqtt import Connack, Connect, Version, encode
 from tests.peers.flood import EndlessSender, Flood
 from tests.peers.independent_clients import RawConnection
 from tests.peers.mqttclient import RawClient
+from tests.peers.mqttfloods import deep_subscriptions, octets_of, pings, refused_messages, releases
 
 _BUDGET: Final = 50.0
 #: Part of the time for which our proxy has to be busy, on however busy a machine: less is no flood.
@@ -44,13 +33,8 @@ _LEAST_BUSY: Final = 0.1
 #: Seconds of a flood before its effect is measured.
 _WARM: Final = 0.3
 _FORKED: Final = multiprocessing.get_context("fork")
-_CONNECT: Final = encode(Connect("flood"), Version.V5, "client")
-_CHUNK: Final = b"1\r\na\r\n"
+_CONNECT: Final = octets_of([Connect("flood")])
 _CHUNKED: Final = b"Transfer-Encoding: chunked\r\n\r\n"
-
-
-def _packets(packets: Iterator[Packet]) -> bytes:
-    return b"".join(encode(each, Version.V5, "client") for each in packets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,37 +45,33 @@ class _Flood:
     Args:
         listener: where.
         beginning: once on each connection.
-        octets: again and again; nothing where a server sends them.
+        octets: again and again, made in the process of the flood; none where a server sends them.
         connections: how many.
     """
 
     listener: str
     beginning: bytes
-    octets: bytes
+    octets: Callable[[], bytes]
     connections: int = 4
 
 
+_CHUNKS: Final = b"1\r\na\r\n" * 20_000
 _HTTP: Final = {
-    "refused requests": _Flood("http", b"", f"GET {REFUSED} HTTP/1.1\r\nHost: a\r\n\r\n".encode() * 2000),
-    "chunks of a request": _Flood("sink", b"POST / HTTP/1.1\r\nHost: a\r\n" + _CHUNKED, _CHUNK * 20_000),
-    "chunks of a response": _Flood("chunks", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", b""),
+    "refused requests": _Flood("http", b"", lambda: f"GET {REFUSED} HTTP/1.1\r\nHost: a\r\n\r\n".encode() * 2000),
+    "chunks of a request": _Flood("sink", b"POST / HTTP/1.1\r\nHost: a\r\n" + _CHUNKED, lambda: _CHUNKS),
+    "chunks of a response": _Flood("chunks", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", bytes),
 }
-#: As many and as deep as a packet may have.
-_FILTERS: Final = [Subscription(f"{number}/" + "/".join("a" * 190)) for number in range(1000)]
 _MQTT: Final = {
-    "PINGREQ": _Flood("mqtt", _CONNECT, _packets(Pingreq() for _ in range(60_000)), 1),
-    "refused PUBLISH": _Flood(
-        "mqtt", _CONNECT, _packets(Publish("$x", b"", 1, packet_id=each) for each in range(1, 10_000)), 1
-    ),
-    "deep SUBSCRIBE": _Flood("mqtt", _CONNECT, _packets(Subscribe(each, _FILTERS) for each in range(1, 65)), 1),
-    "PUBREL of a broker": _Flood("releases", _CONNECT, b""),
+    "PINGREQ": _Flood("mqtt", _CONNECT, pings, 1),
+    "refused PUBLISH": _Flood("mqtt", _CONNECT, refused_messages, 1),
+    "deep SUBSCRIBE": _Flood("mqtt", _CONNECT, deep_subscriptions, 1),
+    "PUBREL of a broker": _Flood("releases", _CONNECT, bytes),
 }
-_RELEASES: Final = _packets(Acknowledgement(PacketType.PUBREL, each) for each in range(1, 65_536))
 #: What servers answer, and then send without end; one that sends nothing reads without end.
-_SERVERS: Final = {
-    "sink": (b"", b""),
-    "chunks": (b"HTTP/1.1 200 OK\r\n" + _CHUNKED, _CHUNK * 20_000),
-    "releases": (encode(Connack(), Version.V5, "server"), _RELEASES),
+_SERVERS: Final[dict[str, tuple[bytes, Callable[[], bytes]]]] = {
+    "sink": (b"", bytes),
+    "chunks": (b"HTTP/1.1 200 OK\r\n" + _CHUNKED, lambda: _CHUNKS),
+    "releases": (encode(Connack(), Version.V5, "server"), releases),
 }
 
 
@@ -178,7 +158,7 @@ def _child(target: Callable[..., None], *arguments: object) -> Iterator[Connecti
 def _serve(parent: Connection) -> None:
     """Run the servers that floods need, and tell their ports."""
     with ExitStack() as stack:
-        parent.send({name: EndlessSender(stack, *octets).port for name, octets in _SERVERS.items()})
+        parent.send({name: EndlessSender(stack, answer, octets()).port for name, (answer, octets) in _SERVERS.items()})
         parent.recv()
 
 
@@ -187,7 +167,7 @@ def _run(parent: Connection, flood: _Flood, port: int, context: ssl.SSLContext) 
     connections = [RawConnection(port, context) for _ in range(flood.connections)]
     for each in connections:
         each.send(flood.beginning)
-    with Flood(connections, flood.octets):
+    with Flood(connections, flood.octets()):
         time.sleep(_WARM)
         parent.send(None)
         parent.recv()

@@ -8,25 +8,14 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.wire.mqtt import (
-    Acknowledgement,
-    Connack,
-    Connect,
-    Packet,
-    PacketType,
-    Pingreq,
-    Publish,
-    Subscribe,
-    Subscription,
-    Version,
-    encode,
-)
+from svc.wire.mqtt import Connack, Connect, Version, encode
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.broker import RunningBroker
 from tests.peers.flood import EndlessSender, Flood
 from tests.peers.folders import short_folder
 from tests.peers.independent_clients import Credentials, RawConnection
 from tests.peers.mqttclient import RawClient
+from tests.peers.mqttfloods import deep_subscriptions, octets_of, pings, refused_messages, releases
 from tests.peers.proxy import RunningProxy
 from tests.peers.waiting import Shared, free_port
 
@@ -40,26 +29,13 @@ spec:
 """
 
 
-def octets(*packets: Packet) -> bytes:
-    """What a client sends."""
-    return b"".join(encode(each, Version.V5, "client") for each in packets)
-
-
-PINGS = octets(Pingreq()) * 60_000
-REFUSED = octets(*(Publish("$x", b"", 1, packet_id=each) for each in range(1, 10_000)))
-RELEASES = octets(*(Acknowledgement(PacketType.PUBREL, each) for each in range(1, 65_536)))
-FILTERS = [Subscription(f"{number}/" + "/".join("a" * 190)) for number in range(1000)]
-#: More packets than are on their way: a packet identifier is used again when it was acknowledged.
-DEEP = octets(*(Subscribe(packet_id, FILTERS) for packet_id in range(1, 65)))
-
-
 def _make(stack: ExitStack) -> Any:
     folder = short_folder(stack)
     names = ("/ns/shop/sa/api", "/ns/shop/sa/web")
     authority = stack.enter_context(RunningAuthority(entries=[entry(each) for each in names]))
     (folder / "policy.yaml").write_text(POLICY)
     broker = stack.enter_context(RunningBroker())
-    flooding = EndlessSender(stack, encode(Connack(), Version.V5, "server"), RELEASES).port
+    flooding = EndlessSender(stack, encode(Connack(), Version.V5, "server"), releases()).port
     ports = {name: free_port() for name in ("open", "stored", "flooded", "stored-flooded")}
     listeners = [
         {
@@ -98,7 +74,7 @@ class TurnTests(SynchronousTestCase):
                 connection = RawConnection(self.rig.broker.port)
             else:
                 connection = RawConnection(self.rig.ports[listener], self.rig.web)
-            connection.send(octets(Connect(f"{self._testMethodName}-{number}")))
+            connection.send(octets_of([Connect(f"{self._testMethodName}-{number}")]))
             made.append(connection)
         return made
 
@@ -111,24 +87,24 @@ class TurnTests(SynchronousTestCase):
 
     def test_pings(self) -> None:
         """PINGREQ that pass through the proxy."""
-        self.assert_served(Flood(self.connections("open"), PINGS))
+        self.assert_served(Flood(self.connections("open"), pings()))
 
     def test_refused_messages(self) -> None:
         """Messages that the proxy refuses."""
-        self.assert_served(Flood(self.connections("open"), REFUSED))
+        self.assert_served(Flood(self.connections("open"), refused_messages()))
 
     def test_deep_filters(self) -> None:
         """SUBSCRIBE with as many and as deep filters as a packet may have."""
         # One connection: the clients are threads of this process, which share its interpreter with the patient one.
-        self.assert_served(Flood(self.connections("open", 1), DEEP))
+        self.assert_served(Flood(self.connections("open", 1), deep_subscriptions()))
 
     def test_pings_of_stored_sessions(self) -> None:
         """PINGREQ of sessions whose messages are stored, which the proxy answers."""
-        self.assert_served(Flood(self.connections("stored"), PINGS))
+        self.assert_served(Flood(self.connections("stored"), pings()))
 
     def test_refused_messages_of_stored_sessions(self) -> None:
         """Messages that the proxy refuses to such sessions."""
-        self.assert_served(Flood(self.connections("stored"), REFUSED))
+        self.assert_served(Flood(self.connections("stored"), refused_messages()))
 
     def test_packets_of_a_broker(self) -> None:
         """PUBREL that a broker sends."""
@@ -140,5 +116,5 @@ class TurnTests(SynchronousTestCase):
 
     def test_at_the_broker(self) -> None:
         """Packets that clients send to the broker without a proxy."""
-        for each in (PINGS, RELEASES, DEEP):
+        for each in (pings(), releases(), deep_subscriptions()):
             self.assert_served(Flood(self.connections("broker", 1), each))
