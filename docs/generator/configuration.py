@@ -18,8 +18,8 @@ from docs.generator.pages import PageBroken, table
 from svc.agent.config import AgentSettings
 from svc.authority.config import AuthoritySettings
 from svc.broker.config import BrokerSettings
+from svc.chart.values import ChartValues
 from svc.compartments.document import ContextsSettings
-from svc.install.values import ChartValues
 from svc.manager.config import ManagerSettings
 from svc.policyfiles.cases import CasesDocument
 from svc.policyfiles.document import API_VERSION, DenyListDocument, PolicyDocument
@@ -251,7 +251,7 @@ def chart_values() -> str:
     Returns:
         The document.
     """
-    head = "# Generated from svc/install/values.py, as values.schema.json and the tables of docs/chart.md.\n\n"
+    head = "# Generated from svc/chart/values.py, as values.schema.json and the tables of docs/chart.md.\n\n"
     return head + "".join(_values(ChartValues.model_construct(), ""))
 
 

@@ -7,7 +7,7 @@ import re
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import __version__, strictyaml
-from svc.install.values import ChartValues
+from svc.chart.values import ChartValues
 from tests.chart.rendering import CHART, VALUES, Document, helm, merged, template
 
 
