@@ -21,7 +21,7 @@ from typing import Final
 
 from OpenSSL import SSL
 
-from benchmarks import floods, policies, reauthorization
+from benchmarks import against, floods, policies, reauthorization
 from benchmarks.brokers import Brokers
 from benchmarks.extras import start as start_extras
 from benchmarks.load import CLASSICAL, LoadGenerator
@@ -89,7 +89,14 @@ def _options(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--all", action="store_true", help="also aiohttp, mitmproxy and amqtt, from PyPI")
     parser.add_argument("--profile", action="store_true", help="show where the time of a request goes, nothing else")
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the rows and the surroundings to a file")
-    return parser.parse_args(arguments)
+    parser.add_argument(
+        "--against", metavar="COMMIT", help="measure another tree in turn with this one, and show changes"
+    )
+    parser.add_argument("--pairs", metavar="N", type=int, default=3, help="of --against: how often both (default: 3)")
+    options = parser.parse_args(arguments)
+    if options.against and (options.profile or options.picture or options.json or options.pairs < 1):
+        parser.error("--against takes none of --profile, --picture and --json, and at least one pair")
+    return options
 
 
 def _show(rows: list[Row], around: dict[str, object], file: Path | None) -> None:
@@ -162,7 +169,10 @@ def main(arguments: list[str]) -> int:
     stages, brokers = [Stage(folder / name) for name in ("http", "mqtt")], Brokers(folder)
     around = surroundings()
     try:
-        if options.profile:
+        if options.against:
+            given = [f"--{name}" for name in ("quick", "mqtt", "records", "all") if getattr(options, name)]
+            print(against.changes(against.compare(options.against, options.pairs, given, folder, say)))
+        elif options.profile:
             print(Profile(stages[0], _prepared(stages[0], say), folder, say).run())
         else:
             rows = []

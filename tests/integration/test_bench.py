@@ -11,6 +11,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from benchmarks.against import changes
+
 ROOT = Path(__file__).parents[2]
 MEMBERS = {"metric", "peer", "ours", "theirs", "unit", "ratio", "must", "met"}
 #: Metric and peer of every row of a run without options, in order.
@@ -99,6 +101,26 @@ def _missing() -> list[str]:
     return missing
 
 
+class ChangesTests(SynchronousTestCase):
+    """What ``bin/bench --against`` prints of two trees."""
+
+    def test_greatest_loss_is_first(self) -> None:
+        """Each row of both trees has its medians and the spread of its quotients; one on one side of 1 is marked."""
+        better, worse, alone = ("bulk", "haproxy"), ("connections", "haproxy"), ("new", "haproxy")
+        pairs = [
+            ({better: 1.0, worse: 1.0}, {better: 1.2, worse: 0.8, alone: 1.0}),
+            ({better: 1.0, worse: 0.5}, {better: 0.9, worse: 0.45, alone: 1.0}),
+            ({better: 1.0, worse: 1.0}, {better: 1.1, worse: 0.9, alone: 1.0}),
+        ]
+        self.assertEqual(
+            [
+                ["1.000", "0.800", "0.90", "0.80", "0.90", "*", "connections,", "haproxy"],
+                ["1.000", "1.100", "1.10", "0.90", "1.20", "bulk,", "haproxy"],
+            ],
+            [line.split() for line in changes(pairs).splitlines()[1:]],
+        )
+
+
 class BenchTests(SynchronousTestCase):
     """``bin/bench --quick``. No time is checked here: the machine of a test may be busy."""
 
@@ -123,6 +145,20 @@ class BenchTests(SynchronousTestCase):
             self._assert_row(row, done.stdout)
         for name in ("haproxy", "mosquitto"):
             self.assertIn(name, document["surroundings"][name].lower())
+
+    def test_two_trees_are_compared(self) -> None:
+        """The tree of a commit and this one are measured in turn; no work tree is left; no such commit is an error."""
+        command = [str(ROOT / "bin" / "bench"), "--quick", "--records", "--pairs", "1", "--against"]
+        done = subprocess.run([*command, "HEAD"], capture_output=True, text=True, timeout=600, stdin=subprocess.DEVNULL)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = [line for line in done.stdout.splitlines() if "signRequest" in line]
+        self.assertEqual(12, len(rows), done.stdout)
+        self.assertIn("this tree", done.stderr)
+        trees = subprocess.run(["git", "-C", str(ROOT), "worktree", "list"], capture_output=True, text=True, check=True)
+        self.assertNotIn("svc-bench-", trees.stdout)
+        done = subprocess.run([*command, "0" * 40], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        self.assertEqual((1, ""), (done.returncode, done.stdout))
+        self.assertIn("cannot be measured", done.stderr)
 
     def _assert_row(self, row: dict[str, object], shown: str) -> None:
         self.assertEqual(set(row), MEMBERS)
