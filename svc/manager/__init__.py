@@ -1,7 +1,9 @@
 """
 The process ``svc-manager``: the controllers of a cluster, on replicas of which one leads.
 
-``licensestatus`` is the status of licenses, computed without I/O; ``licenses`` the controller that writes it;
-``hotconfig`` the configuration that may change while the process runs; ``control`` runs the controllers and the
-election; ``service`` composes the process. Nothing imports it, and Kubernetes is reached through ``svc.kube`` alone.
+Each concern is a package with what is decided, without I/O, and a controller that reads and writes: ``admission``,
+which is a server too, ``identities``, ``issuer``, ``licenses`` and ``networkpolicies``. They do not import each other,
+and have a ``context.ClusterContext``. ``hotconfig`` is the configuration that may change while the process runs;
+``control`` runs the controllers and the election; ``service`` composes the process. Nothing imports it, and Kubernetes
+is reached through ``svc.kube`` alone.
 """

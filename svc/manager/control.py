@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -13,14 +12,13 @@ from twisted.python.failure import Failure
 
 from svc.errors import SvcError
 from svc.kube.cache import LAST_PAUSE, Cache, Worker, growing_pause
-from svc.kube.client import Client
 from svc.kube.election import Elector, LeaseLost
 from svc.kube.errors import Conflict
 from svc.kube.events import EventRecorder
 from svc.license.vendors import pinned_keys
-from svc.manager.config import ClusterSettings
-from svc.manager.identities import EntryController
-from svc.manager.licenses import LicenseController
+from svc.manager.context import ClusterContext
+from svc.manager.identities.controller import EntryController
+from svc.manager.licenses.controller import LicenseController
 from svc.manager.metrics import ManagerMetrics
 from svc.naming import DOMAIN, MANAGER
 from svc.telemetry.events import Event
@@ -123,10 +121,7 @@ class Control:
     The controllers under one configuration.
 
     Args:
-        namespace: of the Lease.
         identity: of this replica.
-        now: the time, aware.
-        failed: receives failures of watches and of the election.
         further: the other controllers.
     """
 
@@ -134,18 +129,14 @@ class Control:
 
     def __init__(
         self,
-        client: Client,
-        namespace: str,
-        cluster: ClusterSettings,
+        context: ClusterContext,
         identity: str,
-        metrics: ManagerMetrics,
-        now: Callable[[], datetime],
-        failed: Callable[[SvcError], object],
         further: Iterable[Supervised[Controller]] = (),
     ) -> None:
-        self._elector = Elector(client, namespace, MANAGER, identity, now, failed)
+        client, now, failed = context.client, context.now, context.failed
+        self._elector = Elector(client, context.namespace, MANAGER, identity, now, failed)
         events = EventRecorder(client, f"{DOMAIN}/{MANAGER}", identity, now, failed)
-        licenses = Supervised(partial(LicenseController, client, cluster, pinned_keys(), events, now, failed), metrics)
+        licenses = Supervised(partial(LicenseController, context, pinned_keys(), events), context.metrics)
         self.licenses = licenses.controller
         self._controllers: tuple[Supervised[Controller], ...] = (licenses, *further)
 

@@ -17,7 +17,7 @@ from svc.kube.client import Client
 from svc.kube.kinds import CONFIG_MAPS, SECRETS
 from svc.manager.config import ClusterSettings
 from svc.manager.metrics import ManagerMetrics, Source
-from svc.manager.metricstls import CERTIFICATE, CLIENTS, KEY, GivenTls, read_tls
+from svc.manager.metricspage.tls import CERTIFICATE, CLIENTS, KEY, GivenTls, read_tls
 from svc.naming import MANAGER_CONFIG
 
 #: The key of the ConfigMap.
@@ -94,7 +94,10 @@ class HotConfiguration:
             self._failed(error)
 
         return Cache(
-            *(client, kind, self._check, failed),
+            client,
+            kind,
+            self._check,
+            failed,
             namespace=self._namespace,
             fields=f"metadata.name={MANAGER_CONFIG}",
             pause=lambda _failures: RESTART_SECONDS,

@@ -21,16 +21,17 @@ from svc.errors import SvcError
 from svc.kube.cache import run_all
 from svc.kube.client import Client, connect
 from svc.kube.errors import KubernetesError
-from svc.manager.config import ClusterSettings, ManagerSettings, WebhookSettings
+from svc.manager.admission.controller import WebhookController
+from svc.manager.admission.server import WebhookServer, answers
+from svc.manager.config import ManagerSettings, WebhookSettings
+from svc.manager.context import ClusterContext
 from svc.manager.control import CONTROLLERS, Control, Controller, Supervised
 from svc.manager.hotconfig import RESTART_SECONDS, HotConfiguration, ManagerConfiguration
-from svc.manager.identities import EntryController
-from svc.manager.issuerkeys import IssuerKeysController
+from svc.manager.identities.controller import EntryController
+from svc.manager.issuer.controller import IssuerKeysController
 from svc.manager.metrics import ManagerMetrics
-from svc.manager.metricsaccess import MetricsAccess
-from svc.manager.networkpolicies import LONGEST_PAUSE, NetworkPolicyController
-from svc.manager.webhook import WebhookServer, answers
-from svc.manager.webhookconfig import WebhookController
+from svc.manager.metricspage.access import MetricsAccess
+from svc.manager.networkpolicies.controller import LONGEST_PAUSE, NetworkPolicyController
 from svc.process.clock import utc_now
 from svc.process.daemon import Daemon
 from svc.process.history import Totals
@@ -83,7 +84,7 @@ class Manager(Daemon[ManagerSettings]):
         self._identity = f"{os.environ.get('POD_NAME') or socket.gethostname()}_{uuid4().hex[:12]}"
         self._client: Client | None = None
         self._hot: HotConfiguration | None = None
-        self._cluster: ClusterSettings | None = None
+        self._context: ClusterContext | None = None
         self._control: Control | None = None
         self._controlling: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -142,29 +143,27 @@ class Manager(Daemon[ManagerSettings]):
         return WebhookServer(
             settings,
             self.settings.namespace,
-            lambda: self._cluster,
+            lambda: self._context,
             self._metrics,
             self._reactor,
             self._now,
             partial(self._health.report, WEBHOOK),
         )
 
-    def _further(self, client: Client, cluster: ClusterSettings) -> Iterator[Supervised[Controller]]:
+    def _further(self, context: ClusterContext) -> Iterator[Supervised[Controller]]:
         """Make the controllers of what is configured."""
-        namespace, webhook, spire = self.settings.namespace, self.settings.webhook, cluster.spire
+        webhook, spire, issuer = self.settings.webhook, context.settings.spire, context.settings.issuer
         if webhook is not None:
-            answering = partial(answers, self._reactor, webhook, namespace)
+            answering = partial(answers, self._reactor, webhook, context.namespace)
             published = partial(self._health.holds, INJECTION)
-            make = partial(WebhookController, client, webhook, namespace, answering, published, self._now, self._failed)
-            yield Supervised(make, self._metrics)
-        if cluster.issuer is not None:
-            keys = (client, cluster, cluster.issuer, namespace, os.urandom, self._now, self._failed)
-            yield Supervised(partial(IssuerKeysController, *keys), self._metrics)
+            yield Supervised(partial(WebhookController, context, webhook, answering, published), self._metrics)
+        if issuer is not None:
+            yield Supervised(partial(IssuerKeysController, context, issuer, os.urandom), self._metrics)
         if spire is not None:
-            parts = (client, cluster, spire, namespace, self._metrics, self._reactor, self._failed)
-            yield Supervised(partial(EntryController, *parts), self._metrics, longest_pause=spire.every)
+            make = partial(EntryController, context, spire, self._reactor)
+            yield Supervised(make, self._metrics, longest_pause=spire.every)
         # Also where there shall be none: those that are there are deleted.
-        policies = partial(NetworkPolicyController, client, cluster, namespace, self._failed)
+        policies = partial(NetworkPolicyController, context)
         yield Supervised(policies, self._metrics, longest_pause=LONGEST_PAUSE)
 
     def _configured(self, client: Client, configuration: ManagerConfiguration) -> None:
@@ -172,20 +171,13 @@ class Manager(Daemon[ManagerSettings]):
         former, self._controlling = self._controlling, None
         if self._access is not None:
             self._access.use(configuration.tls)
-        self._cluster = configuration.cluster
-        self._control = Control(
-            client,
-            self.settings.namespace,
-            configuration.cluster,
-            self._identity,
-            self._metrics,
-            self._now,
-            self._failed,
-            self._further(client, configuration.cluster),
-        )
+        namespace, cluster = self.settings.namespace, configuration.cluster
+        context = ClusterContext(client, namespace, cluster, self._metrics, self._now, self._failed)
+        self._context = context
+        self._control = Control(context, self._identity, self._further(context))
         self._controlling = asyncio.ensure_future(self._controlled(self._control, former))
         self._health.holds(CONFIGURATION)
-        log_reload(self.log, Event.CONFIG_LOADED, attributes={"trust_domain": configuration.cluster.trustDomain})
+        log_reload(self.log, Event.CONFIG_LOADED, attributes={"trust_domain": cluster.trustDomain})
 
     async def _controlled(self, control: Control, former: asyncio.Task[None] | None) -> None:
         if former is not None:

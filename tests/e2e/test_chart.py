@@ -17,7 +17,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import strictyaml
-from svc.manager.networkpolicies import policy_spec
+from svc.manager.networkpolicies.policies import policy_spec
 from tests.e2e.platform import Platform
 from tests.peers.kubernetes import folder_of
 from tests.peers.pages import Command, page, steps

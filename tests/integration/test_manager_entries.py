@@ -13,7 +13,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from svc.identity import SpiffeID
-from svc.manager.entries import OWNER, wanted_entries
+from svc.manager.identities.entries import OWNER, wanted_entries
 from svc.naming import INJECTION_ENABLED, LABEL_INJECTION
 from svc.registrar.config import OWNER as REGISTRAR
 from svc.spire.entries import EntryChanges, RegistrationEntry

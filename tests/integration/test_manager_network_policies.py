@@ -7,7 +7,7 @@ import signal
 from typing import Any, Final
 from uuid import uuid4
 
-from svc.manager.networkpolicies import policy_spec
+from svc.manager.networkpolicies.policies import policy_spec
 from tests.integration.test_manager import ManagerCase, RunningManager
 from tests.peers.waiting import eventually
 

@@ -7,7 +7,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.manager.config import ClusterSettings
-from svc.manager.networkpolicies import PolicyChanges, due_changes, policy_spec, wanted_spec
+from svc.manager.networkpolicies.policies import PolicyChanges, due_changes, policy_spec, wanted_spec
 from svc.settings import parse
 from tests.peers.flows import Pod, allowed
 

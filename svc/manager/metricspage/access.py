@@ -19,7 +19,7 @@ from twisted.web.server import Request
 from svc.errors import Reason, SvcError
 from svc.kube.client import Client
 from svc.kube.kinds import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
-from svc.manager.metricstls import GivenTls, own_tls
+from svc.manager.metricspage.tls import GivenTls, own_tls
 from svc.telemetry.events import Event
 from svc.telemetry.log_limits import RecordLimiter
 from svc.telemetry.logs import emit

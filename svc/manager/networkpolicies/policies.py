@@ -1,30 +1,20 @@
 """
-The controller of NetworkPolicies: the metrics of injected proxies are read from the namespace of the monitoring alone.
+The NetworkPolicies of enabled namespaces: the metrics of injected proxies are read from that of the monitoring alone.
 
-Policies add up. One that leaves all other ports open would cancel what the policies of a namespace close, so it is only
-where there is no other one for ingress, and is deleted as soon as there is.
+Pure. Policies add up. One that leaves all other ports open would cancel what the policies of a namespace close, so it
+is only where there is no other one for ingress, and is deleted as soon as there is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from functools import partial
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple
 
-from twisted.logger import Logger
-
 from svc import naming
-from svc.errors import SvcError
-from svc.kube.cache import Cache, run_all
-from svc.kube.client import Client, Object
-from svc.kube.errors import Conflict, KubernetesError, NotFound
-from svc.kube.kinds import NAMESPACES, NETWORK_POLICIES
+from svc.kube.client import Object
+from svc.kube.kinds import NETWORK_POLICIES
 from svc.manager.config import ClusterSettings
-from svc.telemetry.events import Event
-from svc.telemetry.logs import emit
 
-#: Seconds between two attempts while one namespace refuses: meanwhile a policy of a user in another one is not seen.
-LONGEST_PAUSE: Final = 5.0
 _LAST_PORT: Final = 65535
 
 
@@ -109,74 +99,3 @@ def _decides(policy: Object) -> bool:
     """Whether a policy of somebody else is for ingress, or has the name."""
     types = policy["spec"].get("policyTypes", ["Ingress"])
     return policy["metadata"]["name"] == naming.NETWORK_POLICY or "Ingress" in types
-
-
-class NetworkPolicyController:
-    """
-    Follows namespaces and policies, and makes those of the manager as they should be.
-
-    Args:
-        namespace: that of the manager, which is never enabled.
-        failed: receives why a watch ended.
-        changed: called when :meth:`reconcile` has something to do.
-    """
-
-    log = Logger()
-    name = "network-policies"
-
-    def __init__(
-        self,
-        client: Client,
-        cluster: ClusterSettings,
-        namespace: str,
-        failed: Callable[[SvcError], object],
-        changed: Callable[[], object],
-    ) -> None:
-        self._client = client
-        self._spec = wanted_spec(cluster)
-        self._namespaces = Cache(
-            *(client, NAMESPACES, changed, failed),
-            labels=f"{naming.LABEL_INJECTION}={naming.INJECTION_ENABLED}",
-            fields=f"metadata.name!={namespace}",
-        )
-        self._policies = Cache(client, NETWORK_POLICIES, changed, failed)
-
-    @property
-    def caches(self) -> Sequence[Cache]:
-        return self._namespaces, self._policies
-
-    async def follow(self) -> None:
-        await run_all(self.caches)
-
-    async def reconcile(self) -> None:
-        """
-        Write and delete.
-
-        Raises:
-            KubernetesError: one was refused; the others are as they should be.
-        """
-        todo = due_changes(self._namespaces.objects.values(), self._policies.objects, self._spec)
-        calls: list[tuple[str, str, Callable[[], Awaitable[object]]]] = []
-        # First what is open where a policy of a user closes it.
-        for name in todo.delete:
-            delete = partial(self._client.delete, NETWORK_POLICIES, naming.NETWORK_POLICY, name)
-            calls.append(("deleted", name, delete))
-        for action, write, bodies in (
-            ("replaced", self._client.replace, todo.replace),
-            ("created", self._client.create, todo.create),
-        ):
-            for body in bodies:
-                calls.append((action, body["metadata"]["namespace"], partial(write, NETWORK_POLICIES, body)))
-        failures: list[KubernetesError] = []
-        for action, name, call in calls:
-            try:
-                await call()
-            except (Conflict, NotFound):
-                # Somebody was faster: the watch brings what it is now.
-                continue
-            except KubernetesError as error:
-                failures.append(error)
-            else:
-                emit(self.log, Event.MANAGER_NETWORK_POLICY, attributes={"namespace": name, "action": action})
-        if failures:
-            raise failures[0]

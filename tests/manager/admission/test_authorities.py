@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.manager.authorities import Authorities, AuthoritiesDamaged, CertificateAuthority, advance, renewal
+from svc.manager.admission.authorities import Authorities, AuthoritiesDamaged, CertificateAuthority, advance, renewal
 from tests.license.material import NOW as START
 
 LIFE = timedelta(hours=3)

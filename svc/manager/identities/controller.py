@@ -14,15 +14,12 @@ from typing import Any, Final
 
 from twisted.logger import Logger
 
-from svc import naming
-from svc.errors import SvcError
-from svc.identity import SpiffeID, TrustDomain
+from svc.identity import SpiffeID
 from svc.kube.cache import Cache, run_all
-from svc.kube.client import Client
-from svc.kube.kinds import NAMESPACES, SERVICE_ACCOUNTS
-from svc.manager.config import ClusterSettings, SpireSettings
-from svc.manager.entries import due_changes, wanted_entries
-from svc.manager.metrics import ManagerMetrics
+from svc.kube.kinds import SERVICE_ACCOUNTS
+from svc.manager.config import SpireSettings
+from svc.manager.context import ClusterContext
+from svc.manager.identities.entries import due_changes, wanted_entries
 from svc.spire.entries import EntryChanges
 from svc.spire.errors import EntryRefused
 from svc.spire.server import EntryFailure, ServerContext, SpireServer, server_context
@@ -39,9 +36,7 @@ class EntryController:
     Follows namespaces and service accounts, and makes the entries of the SPIRE server equal where this replica leads.
 
     Args:
-        namespace: that of the manager, which is never enabled: its pods have identities of their own.
         reactor: the asyncio reactor.
-        failed: receives why a watch ended.
         changed: called when :meth:`reconcile` has something to do.
     """
 
@@ -50,26 +45,18 @@ class EntryController:
 
     def __init__(
         self,
-        client: Client,
-        cluster: ClusterSettings,
+        context: ClusterContext,
         spire: SpireSettings,
-        namespace: str,
-        metrics: ManagerMetrics,
         reactor: Any,
-        failed: Callable[[SvcError], object],
         changed: Callable[[], object],
     ) -> None:
-        self._trust_domain = TrustDomain.parse(cluster.trustDomain)
+        self._trust_domain = context.trust_domain
         self._parent_id = SpiffeID(self._trust_domain, spire.parentID)
         self._ttl = int(spire.x509SvidTtl)
         self._every = spire.every
-        self._metrics = metrics
-        self._namespaces = Cache(
-            *(client, NAMESPACES, changed, failed),
-            labels=f"{naming.LABEL_INJECTION}={naming.INJECTION_ENABLED}",
-            fields=f"metadata.name!={namespace}",
-        )
-        self._accounts = Cache(client, SERVICE_ACCOUNTS, changed, failed)
+        self._metrics = context.metrics
+        self._namespaces = context.enabled_namespaces(changed)
+        self._accounts = context.cache(SERVICE_ACCOUNTS, changed)
         self._source = WorkloadSource(
             spire.spiffeSocketPath,
             reactor=reactor,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import SpiffeID
-from svc.manager.entries import OWNER, AccountsTooMany, due_changes, wanted_entries
+from svc.manager.identities.entries import OWNER, AccountsTooMany, due_changes, wanted_entries
 from svc.registrar.config import OWNER as REGISTRAR
 
 NODES = SpiffeID.parse("spiffe://example.org/node")

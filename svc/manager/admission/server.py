@@ -32,11 +32,12 @@ from svc.injection import ReviewOutcome, review
 from svc.kube.cache import Cache
 from svc.kube.client import Client, Object
 from svc.kube.kinds import SECRETS
-from svc.manager.authorities import Authorities, CertificateAuthority, renewal
-from svc.manager.config import ClusterSettings, WebhookSettings
-from svc.manager.connections import ConnectionReviews
+from svc.manager.admission.authorities import Authorities, CertificateAuthority, renewal
+from svc.manager.admission.configuration import CONNECT_PATH, PATH, server_names
+from svc.manager.admission.connections import ConnectionReviews
+from svc.manager.config import WebhookSettings
+from svc.manager.context import ClusterContext
 from svc.manager.metrics import ManagerMetrics
-from svc.manager.webhookconfig import CONNECT_PATH, PATH, WebhookNotServed, server_names
 from svc.naming import WEBHOOK_SECRET
 from svc.process.admin import finish_later
 from svc.process.pages import ConnectionTimes, HttpService, PageRequest, QuietSite
@@ -60,6 +61,13 @@ _DENIALS: Final = 256
 _CLIENT_IDLE: Final = 90.0
 
 
+class WebhookNotServed(SvcError):
+    """the server of the webhook does not answer at {address}: {detail}"""
+
+    reason = "webhook_not_served"
+    hint = "the configuration of the webhook is written when it answers: look at /readyz of adminAddr"
+
+
 def _times(life: float) -> ConnectionTimes:
     """
     Return how long connections are kept: a new certificate is presented to new ones alone.
@@ -78,7 +86,7 @@ class WebhookServer:
     Args:
         settings: of the webhook.
         namespace: of the manager.
-        cluster: returns the configuration in force, None as long as there is none.
+        context: returns that of the configuration in force, None as long as there is none.
         reactor: the asyncio reactor.
         now: the time, aware.
         report: receives why it does not serve, None where it does.
@@ -90,7 +98,7 @@ class WebhookServer:
         self,
         settings: WebhookSettings,
         namespace: str,
-        cluster: Callable[[], ClusterSettings | None],
+        context: Callable[[], ClusterContext | None],
         metrics: ManagerMetrics,
         reactor: Any,
         now: Callable[[], datetime],
@@ -99,7 +107,7 @@ class WebhookServer:
         self._settings = settings
         self._namespace = namespace
         self._report = report
-        self._cluster = cluster
+        self._context = context
         self._metrics = metrics
         self._reactor = reactor
         self._now = now
@@ -119,7 +127,10 @@ class WebhookServer:
         """Return the cache of the authorities, which the caller runs; ``client`` answers reviews of connections."""
         self._client = client
         self._secrets = Cache(
-            *(client, SECRETS, self.check, failed),
+            client,
+            SECRETS,
+            self.check,
+            failed,
             namespace=self._namespace,
             fields=f"metadata.name={WEBHOOK_SECRET}",
         )
@@ -188,10 +199,10 @@ class WebhookServer:
             self._record(outcome)
 
     async def _reviewed(self, document: object) -> tuple[dict[str, object], ReviewOutcome]:
-        cluster = self._cluster()
-        if cluster is None:
+        context = self._context()
+        if context is None:
             return review(document, None, "")
-        return review(document, cluster.injection, cluster.trustDomain)
+        return review(document, context.settings.injection, context.settings.trustDomain)
 
     def _record(self, outcome: ReviewOutcome) -> None:
         error = outcome.error

@@ -1,5 +1,5 @@
 """
-The configuration of the webhook at the API server, and the controller that keeps it and the authorities.
+The controller of the webhooks: their authorities, and their configurations at the API server.
 
 The leader writes it once its server answers, so that no configuration is there that nobody serves, and again at once
 when somebody changes it. No replica is ready before it is there: who waits for the manager to be ready can be sure that
@@ -8,34 +8,21 @@ pods get the proxy.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 from cryptography import x509
 
-from svc.compartments.admission import GROUP_PREFIX
-from svc.errors import SvcError
 from svc.kube.cache import Cache, run_all
-from svc.kube.client import Client, Object
+from svc.kube.client import Object
 from svc.kube.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kind
-from svc.manager.authorities import Authorities, advance
+from svc.manager.admission.authorities import Authorities, advance
+from svc.manager.admission.configuration import connections_configuration, contains, webhook_configuration
 from svc.manager.config import WebhookSettings
-from svc.naming import (
-    CONNECTIONS_CONFIGURATION,
-    DOMAIN,
-    INJECTION_ENABLED,
-    LABEL_INJECTION,
-    LABEL_MANAGED_BY,
-    MANAGER,
-    WEBHOOK_CONFIGURATION,
-    WEBHOOK_SECRET,
-)
+from svc.manager.context import ClusterContext
+from svc.naming import CONNECTIONS_CONFIGURATION, MANAGER, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET
 
-PATH: Final = "/inject"
-CONNECT_PATH: Final = "/connect"
-#: Namespaces that never get the proxy; that of the manager is another one.
-_NEVER: Final = ("kube-node-lease", "kube-public", "kube-system")
 #: Seconds within which all API servers have seen a new configuration, at most a tenth of an authority's life.
 _SETTLED: Final = timedelta(seconds=60)
 #: Seconds within which the watch brings authorities that were written.
@@ -44,92 +31,11 @@ _WRITTEN: Final = 0.2
 _AT_LATEST: Final = 3600.0
 
 
-class WebhookNotServed(SvcError):
-    """the server of the webhook does not answer at {address}: {detail}"""
-
-    reason = "webhook_not_served"
-    hint = "the configuration of the webhook is written when it answers: look at /readyz of adminAddr"
-
-
-def webhook_configuration(settings: WebhookSettings, namespace: str, bundle: str) -> dict[str, Any]:
-    """
-    Return the configuration of the injection.
-
-    Args:
-        namespace: of the manager.
-        bundle: ``caBundle``, PEM in base64.
-    """
-    never = sorted({*_NEVER, namespace})
-    webhook = _webhook(settings, namespace, bundle, PATH, f"injection.{DOMAIN}", "CREATE", ["pods"])
-    webhook |= {
-        "failurePolicy": settings.failurePolicy,
-        "namespaceSelector": {
-            "matchLabels": {LABEL_INJECTION: INJECTION_ENABLED},
-            "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": never}],
-        },
-        "reinvocationPolicy": "IfNeeded",
-    }
-    return _configuration(WEBHOOK_CONFIGURATION, webhook)
-
-
-def connections_configuration(settings: WebhookSettings, namespace: str, bundle: str) -> dict[str, Any]:
-    """Return the configuration of the reviews of connections to pods: for members of compartments alone."""
-    resources = ["pods/attach", "pods/exec", "pods/portforward"]
-    webhook = _webhook(settings, namespace, bundle, CONNECT_PATH, f"compartments.{DOMAIN}", "CONNECT", resources)
-    concerned = (
-        f"has(request.userInfo.groups) && request.userInfo.groups.exists(each, each.startsWith('{GROUP_PREFIX}'))"
-    )
-    webhook |= {
-        "failurePolicy": "Fail",
-        "namespaceSelector": {},
-        # The manager asks the API server twice.
-        "timeoutSeconds": 15,
-        "matchConditions": [{"name": "compartments", "expression": concerned}],
-    }
-    return _configuration(CONNECTIONS_CONFIGURATION, webhook)
-
-
-def _configuration(name: str, webhook: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"name": name, "labels": {LABEL_MANAGED_BY: MANAGER}}
-    return {"metadata": metadata, "webhooks": [webhook]}
-
-
-def _webhook(
-    settings: WebhookSettings, namespace: str, bundle: str, path: str, name: str, operation: str, resources: list[str]
-) -> dict[str, Any]:
-    client: dict[str, Any] = {"caBundle": bundle}
-    if settings.address is not None:
-        client["url"] = f"https://{settings.address}{path}"
-    else:
-        client["service"] = {"namespace": namespace, "name": settings.service, "path": path, "port": 443}
-    rule = {"apiGroups": [""], "apiVersions": ["v1"], "scope": "Namespaced"}
-    return {
-        "name": name,
-        "clientConfig": client,
-        "rules": [{**rule, "operations": [operation], "resources": resources}],
-        "matchPolicy": "Equivalent",
-        "objectSelector": {},
-        "sideEffects": "None",
-        "timeoutSeconds": 5,
-        "admissionReviewVersions": ["v1"],
-    }
-
-
-def server_names(settings: WebhookSettings, namespace: str) -> tuple[str, ...]:
-    """The names under which the API server reaches the webhook."""
-    if settings.address is not None:
-        return (settings.address.host,)
-    name = f"{settings.service}.{namespace}.svc"
-    return name, f"{name}.cluster.local"
-
-
 class WebhookController:
     """
     Keeps the authorities and the configuration.
 
     Args:
-        client: of the API server.
-        namespace: of the manager.
         answers: fires when the server of this replica answers, verified by these authorities; raises WebhookNotServed.
         published: called when the API server has the configuration, on every replica.
     """
@@ -138,32 +44,23 @@ class WebhookController:
 
     def __init__(
         self,
-        client: Client,
+        context: ClusterContext,
         settings: WebhookSettings,
-        namespace: str,
         answers: Callable[[Sequence[x509.Certificate]], Awaitable[None]],
         published: Callable[[], object],
-        now: Callable[[], datetime],
-        failed: Callable[[SvcError], object],
         changed: Callable[[], object],
     ) -> None:
-        self._client = client
+        self._client = context.client
         self._settings = settings
-        self._namespace = namespace
+        self._namespace = context.namespace
         self._answers = answers
-        self._now = now
+        self._now = context.now
         self._life = timedelta(seconds=settings.authorityLife)
-        self._secrets = Cache(
-            *(client, SECRETS, changed, failed), namespace=namespace, fields=f"metadata.name={WEBHOOK_SECRET}"
-        )
-        self._configurations = Cache(
-            *(client, MUTATING_WEBHOOKS, self._seen, failed), fields=f"metadata.name={WEBHOOK_CONFIGURATION}"
-        )
+        self._secrets = context.named(SECRETS, WEBHOOK_SECRET, changed, namespace=context.namespace)
+        self._configurations = context.named(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION, self._seen)
         self._connections: Cache | None = None
         if settings.compartments:
-            self._connections = Cache(
-                *(client, VALIDATING_WEBHOOKS, changed, failed), fields=f"metadata.name={CONNECTIONS_CONFIGURATION}"
-            )
+            self._connections = context.named(VALIDATING_WEBHOOKS, CONNECTIONS_CONFIGURATION, changed)
         self._changed = changed
         self._on_published = published
         #: When the configuration had a bundle for the first time.
@@ -250,16 +147,3 @@ class WebhookController:
         if authorities.previous is not None:
             instants.append(authorities.previous.end)
         return min(max(0.05, (min(instants) - now).total_seconds() + 0.05), _AT_LATEST)
-
-
-def contains(found: object, wanted: object) -> bool:
-    """Whether an object has everything that is wanted; the API server adds defaults, and lists have to be equal."""
-    if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(contains(found.get(key), value) for key, value in wanted.items())
-    if isinstance(wanted, list):
-        return (
-            isinstance(found, list)
-            and len(found) == len(wanted)
-            and all(contains(*pair) for pair in zip(found, wanted, strict=True))
-        )
-    return found == wanted

@@ -6,8 +6,8 @@ import copy
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.manager.admission.configuration import contains, server_names, webhook_configuration
 from svc.manager.config import WebhookSettings
-from svc.manager.webhookconfig import contains, server_names, webhook_configuration
 from svc.settings import HostPort
 
 

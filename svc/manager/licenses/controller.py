@@ -13,18 +13,16 @@ from typing import Final, Literal
 from twisted.logger import Logger
 
 from svc import naming
-from svc.errors import SvcError
-from svc.identity import TrustDomain
 from svc.kube.cache import Cache, run_all
-from svc.kube.client import Client, Object
+from svc.kube.client import Object
 from svc.kube.events import EventRecorder
 from svc.kube.kinds import LICENSE_STATUS_NAME, LICENSE_STATUSES, PODS, SECRETS
 from svc.kube.status import apply_status
 from svc.kube.times import from_time
 from svc.license.states import Assessment
 from svc.license.vendors import VendorKey
-from svc.manager.config import ClusterSettings
-from svc.manager.licensestatus import (
+from svc.manager.context import ClusterContext
+from svc.manager.licenses.status import (
     Assessed,
     FoundLicense,
     assess_all,
@@ -48,8 +46,6 @@ class LicenseController:
 
     Args:
         keys: which licenses are accepted.
-        now: the time, aware.
-        failed: receives why a watch ended.
         changed: called when :meth:`reconcile` has something to do.
     """
 
@@ -58,39 +54,36 @@ class LicenseController:
 
     def __init__(
         self,
-        client: Client,
-        cluster: ClusterSettings,
+        context: ClusterContext,
         keys: Sequence[VendorKey],
         events: EventRecorder,
-        now: Callable[[], datetime],
-        failed: Callable[[SvcError], object],
         changed: Callable[[], object],
     ) -> None:
-        self._client = client
-        self._trust_domain = TrustDomain.parse(cluster.trustDomain)
+        self._client = context.client
+        self._trust_domain = context.trust_domain
         self._keys = keys
         self._events = events
-        self._now = now
+        self._now = context.now
         self._changed = changed
         #: Verified Secrets by namespace, name, UID and version.
         self._read: dict[tuple[str, ...], FoundLicense] = {}
         #: What the last reconcile found.
         self._last = ("", frozenset[str]())
         self._secrets = [
-            Cache(
-                *(client, SECRETS, changed, failed),
+            context.cache(
+                *(SECRETS, changed),
                 namespace=each,
                 labels=f"{naming.LABEL_LICENSE}=true",
                 fields=f"type={naming.LICENSE_SECRET_TYPE}",
             )
-            for each in cluster.licenseNamespaces
+            for each in context.settings.licenseNamespaces
         ]
-        self._pods = Cache(
-            *(client, PODS, self._pods_changed, failed),
+        self._pods = context.cache(
+            *(PODS, self._pods_changed),
             labels=f"{naming.LABEL_INJECTED}=true",
             fields="status.phase!=Succeeded,status.phase!=Failed",
         )
-        self._statuses = Cache(client, LICENSE_STATUSES, changed, failed, fields=f"metadata.name={LICENSE_STATUS_NAME}")
+        self._statuses = context.named(LICENSE_STATUSES, LICENSE_STATUS_NAME, changed)
 
     @property
     def caches(self) -> tuple[Cache, ...]:

@@ -12,7 +12,7 @@ from svc.identity import TrustDomain
 from svc.kube.times import to_time
 from svc.license.secret import license_secret
 from svc.license.verification import VerifiedLicense
-from svc.manager.licensestatus import (
+from svc.manager.licenses.status import (
     MAX_LISTED,
     FoundLicense,
     assess_all,

@@ -1,0 +1,1 @@
+"""Identities of service accounts: registration entries of the SPIRE server."""

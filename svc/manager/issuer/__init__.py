@@ -1,0 +1,1 @@
+"""The roots of the post-quantum issuer, in a Secret."""

@@ -1,0 +1,1 @@
+"""What the licenses of the cluster are worth: the object ``SvcLicenseStatus``."""

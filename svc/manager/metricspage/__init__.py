@@ -1,0 +1,1 @@
+"""Who may read ``/metrics``, and the TLS of it."""

@@ -1,0 +1,1 @@
+"""The NetworkPolicies of enabled namespaces."""
