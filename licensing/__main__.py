@@ -14,13 +14,13 @@ from licensing.description import Description
 from licensing.errors import SigningFailed
 from licensing.keyfile import SigningKey
 from svc import naming, settings
+from svc.envelope.claims import utc_seconds
+from svc.envelope.envelope import sign_envelope
 from svc.errors import SvcError
 from svc.license.armour import ArmouredText, armoured
 from svc.license.payload import License
 from svc.license.vendors import VendorKeyMalformed, issuer_of, pinned_keys
 from svc.license.verification import MAX_ENVELOPE, verify_license
-from svc.notary.claims import utc_seconds
-from svc.notary.envelope import sign_envelope
 from svc.settings import ConfigInvalid
 from svc.strictjson import b64u_encode
 
@@ -34,7 +34,7 @@ def sign(license: License, key: SigningKey) -> str:  # noqa: A002 - there is no 
     Sign a license; returns the file, which the verifier of the product has accepted.
 
     Raises:
-        NotaryError: where it would refuse it, for example because it is too large.
+        EnvelopeError: where it would refuse it, for example because it is too large.
     """
     envelope = sign_envelope(license.to_payload(), naming.TYPE_LICENSE, key.signers)
     headers = (("Licensee", license.licensee), ("Expires", utc_seconds(license.not_after)))

@@ -48,7 +48,7 @@ class Description(Settings):
             now: the time, from which on it is valid where the file does not say.
 
         Raises:
-            NotaryError: for what no program would accept, such as more features than a license may have.
+            EnvelopeError: for what no program would accept, such as more features than a license may have.
         """
         begin = now.replace(microsecond=0)
         made = License(

@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from licensing.errors import SigningFailed
+from svc.envelope.keys import Signer
 from svc.license.vendors import VendorKey, VendorKeyMalformed, issuer_of, pem_parts
-from svc.notary.keys import Signer
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,14 @@ def exports(package: str, homes: Mapping[str, str]) -> Callable[[str], object]:
 
     Args:
         package: its ``__name__``.
-        homes: for each module of the package the names that it defines, separated by spaces.
+        homes: for each module the names that it defines, separated by spaces; the module is named relative to the
+            package, ``.other.module`` for one of a neighbour.
     """
     home = {name: module for module, names in homes.items() for name in names.split()}
 
     def find(name: str) -> object:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(f"{package}.{home[name]}"), name)
+        return getattr(import_module(f".{home[name]}", package), name)
 
     return find

@@ -41,8 +41,8 @@ def described(thing: object, section: str) -> list[str]:
 
 
 def error_names() -> set[str]:
-    """The name of each subclass of SvcError in the modules that are loaded."""
-    names, pending = set(), [SvcError]
+    """The name of each subclass of SvcError in the modules that are loaded, and the public name of their base."""
+    names, pending = {"NotaryError"}, [SvcError]
     while pending:
         kind = pending.pop()
         names.add(kind.__name__)

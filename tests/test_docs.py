@@ -25,8 +25,8 @@ from svc.cli.mqtt import command as mqtt
 from svc.cli.policy import command as policy
 from svc.cli.receipts import command as receipts
 from svc.cli.status import command as status
+from svc.envelope.errors import EnvelopeError
 from svc.notary import errors
-from svc.notary.errors import NotaryError
 from svc.proxy.errors import ProxyError
 from svc.settings import ConfigInvalid, parse
 
@@ -219,7 +219,7 @@ class ReasonTests(SynchronousTestCase):
         page = (DOCS / "receipts.md").read_text()
         classes = [each for each in vars(errors).values() if isinstance(each, type)]
         words = {
-            reason for each in classes if issubclass(each, NotaryError) for reason in (each.reason, *each.reasons)
+            reason for each in classes if issubclass(each, EnvelopeError) for reason in (each.reason, *each.reasons)
         } - ELSEWHERE
         self.assertGreater(len(words), 30)
         self.assertEqual({word for word in words if f"`{word}`" not in page and f"`{word}{{" not in page}, set())

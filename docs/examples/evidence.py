@@ -11,10 +11,7 @@ from datetime import UTC, datetime
 
 from svc.errors import SvcError
 from svc.identity.trustbundle import parse_bundle_file, parse_pq_bundle_file
-from svc.notary.errors import detail_reason
-from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
-from svc.notary.profile import Profile
-from svc.notary.verification import Anchors
+from svc.notary import Anchors, EvidenceFile, Profile, VerificationResult, detail_reason, verify_offline
 from svc.workload.files import read_trusted
 
 
@@ -22,7 +19,7 @@ def verify(evidence: bytes, archive: bytes, now: datetime) -> VerificationResult
     """
     Verify evidence by the roots of a bundle archive; a root counts only within the time in which it was seen.
 
-    Raises a ``NotaryError`` with the reason. Nothing but the signer's assertion supports the time of the result.
+    Raises a ``EnvelopeError`` with the reason. Nothing but the signer's assertion supports the time of the result.
     """
     anchors = Anchors(spiffe=parse_bundle_file(archive, None), pq=parse_pq_bundle_file(archive))
     return verify_offline(EvidenceFile.parse(evidence), profile=Profile.HYBRID, anchors=anchors, now=now)

@@ -7,8 +7,9 @@ from typing import Any
 
 from docs.generator.pages import table
 from svc.authority.config import EntrySettings, KeySettings, PqSettings
+from svc.envelope import envelope, x5c
 from svc.identity import algorithms, bundle, constraints, documents, encoding, svid, verification
-from svc.notary import beginnings, credentials, envelope, evidence, pqissuer, pqleaf, statement, x5c
+from svc.notary import beginnings, credentials, evidence, pqissuer, pqleaf, statement
 from svc.notary.receipt import REDACTED_ALWAYS
 from svc.notary.record_bound import RecordBound, largest_limit
 from svc.pqissuer import web as pqissuer_web

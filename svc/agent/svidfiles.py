@@ -23,11 +23,11 @@ from twisted.python.failure import Failure
 from svc.agent.config import FilesSettings
 from svc.agent.notifying import NotifyFailed, ProgramNotRunning
 from svc.agent.versions import VersionedFile, VersionedFolder
+from svc.envelope.keys import MlDsaPrivateKey
 from svc.errors import SvcError
 from svc.identity.algorithms import SvidPrivateKey
 from svc.identity.bundle import BundleSet
 from svc.identity.svid import X509Svid
-from svc.notary.keys import MlDsaPrivateKey
 from svc.notary.pqleaf import PqLeaf
 from svc.process.lifecycle import when_finished
 from svc.telemetry.events import Event

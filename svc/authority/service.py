@@ -34,7 +34,7 @@ from svc.identity.bundle import BundleSet
 from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.verification import SvidEvidence
-from svc.notary.errors import NotaryError
+from svc.notary.errors import NotaryRefused
 from svc.notary.pqissuer import PqIssuer
 from svc.pqissuer.endpoint import PqService, pq_site
 from svc.pqissuer.listener import TlsListener
@@ -360,7 +360,7 @@ class Authority(Daemon[AuthoritySettings]):
     def _own_domain_only(self, peer: SvidEvidence) -> None:
         """Refuse an identity of a federated trust domain in the handshake: it gets no leaf here."""
         if peer.spiffe_id.trust_domain != self.settings.trustDomain:
-            raise NotaryError("wrong_trust_domain", spiffe_id=peer.spiffe_id, trust_domain=self.settings.trustDomain)
+            raise NotaryRefused("wrong_trust_domain", spiffe_id=peer.spiffe_id, trust_domain=self.settings.trustDomain)
 
     def _attest(self, pq: PqSettings) -> Attest:
         if self.settings.entries or not self.settings.pq_only:

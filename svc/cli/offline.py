@@ -21,16 +21,17 @@ from svc.cli.errors import CliError, CommandFailed, FileUnreadable, UsageRefused
 from svc.cli.globals import GlobalOptions, Invocation
 from svc.cli.output import Console
 from svc.cli.verification_flags import chosen_profile, parse_identities
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.ids import printed_id
+from svc.envelope.profile import Profile
 from svc.errors import SvcError, printable
 from svc.identity.archive import TYPE as ARCHIVE_TYPE
 from svc.identity.bundle import BundleMalformed, BundleSet
 from svc.identity.documents import MAX_BUNDLE_OCTETS, load_document
 from svc.identity.spiffeid import SpiffeID, TrustDomain, TrustDomainMalformed
 from svc.identity.trustbundle import BundleNeedsTrustDomain, parse_bundle_file, parse_pq_bundle_file
-from svc.notary.errors import NotaryError, SignerChainUntrusted, SignerTrustDomainUnknown
+from svc.notary.errors import NotaryRefused, SignerChainUntrusted, SignerTrustDomainUnknown
 from svc.notary.evidence import MAX_EVIDENCE, TIME_ASSERTED, EvidenceFile, VerificationResult, verify_offline
-from svc.notary.ids import printed_id
-from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
 from svc.reports.artifact_reports import receipt_report, statement_report
 from svc.reports.checks import EvidenceSource
@@ -114,7 +115,7 @@ def run_verify(
         if plan.json:
             _print_json(verification, plan, console)
         # Of a file that could not be read, or could not be verified for lack of a bundle file, there is no page.
-        if plan.html and octets is not None and isinstance(error, NotaryError):
+        if plan.html and octets is not None and isinstance(error, EnvelopeError):
             print_page(verification, octets, evidence, plan, console, moment)
         raise CommandFailed(error, remarks=root_remarks(plan, error)) from error
     _print(verification, evidence, plan, console)
@@ -155,7 +156,7 @@ def read_anchors(plan: VerifyPlan, invocation: Invocation) -> Anchors:
         return _file_anchors(plan)
     if not plan.options.socket_given and not os.path.exists(socket_path(plan.options.spiffe_socket)):
         if plan.pq_bundle is None or plan.profile is not Profile.PQ:
-            raise NotaryError("no_anchor")
+            raise NotaryRefused("no_anchor")
         return Anchors(BundleSet(), _pq_file(plan))
     from svc.cli.reactor import read_workload_bundles
     from svc.cli.trust import read_pq_anchors

@@ -13,8 +13,8 @@ from svc.cli.globals import GlobalOptions
 from svc.cli.logs import begin_logging
 from svc.cli.output import Console
 from svc.cli.trust import LocalTrust
+from svc.envelope.profile import Profile
 from svc.identity.bundle import BundleSet
-from svc.notary.profile import Profile
 
 _T = TypeVar("_T")
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 from twisted.logger import Logger
 
 from svc.client.verification import Trust
+from svc.envelope.profile import Profile
 from svc.identity.bundle import BundleSet
-from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
 from svc.workload.address import socket_path
 from svc.workload.errors import PqFileMalformed, PqFileMissing, WorkloadSocketMissing

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from svc import naming
 from svc.cli.errors import UsageRefused
+from svc.envelope.profile import Profile
 from svc.identity.spiffeid import SpiffeID, SpiffeIdMalformed
-from svc.notary.profile import Profile
 
 
 def chosen_profile(flag: str | None, environ: Mapping[str, str]) -> Profile:

@@ -27,9 +27,9 @@ from svc.client.errors import ConnectionLost, ExchangeFailed, RefusedByServer
 from svc.client.request import Request, artifact_request
 from svc.client.sending import RequestStream
 from svc.client.target import Target
+from svc.envelope.envelope import MAX_ENVELOPE
+from svc.envelope.errors import EnvelopeError
 from svc.errors import SvcError
-from svc.notary.envelope import MAX_ENVELOPE
-from svc.notary.errors import NotaryError
 from svc.telemetry.events import Severity
 from svc.transport.addresses import TcpAddress
 from svc.wire.fields import Field
@@ -285,7 +285,7 @@ class _ArtifactBody:
     def got_body(self, data: bytes) -> None:
         self.data += data
         if len(self.data) > MAX_ENVELOPE:
-            raise NotaryError("too_large", size=len(self.data), limit=MAX_ENVELOPE)
+            raise EnvelopeError("too_large", size=len(self.data), limit=MAX_ENVELOPE)
 
 
 class ExchangeConnection:
@@ -351,7 +351,7 @@ class ExchangeConnection:
 
         Raises:
             ExchangeFailed: no complete response arrived.
-            NotaryError: the response is larger than an envelope may be.
+            EnvelopeError: the response is larger than an envelope may be.
         """
         try:
             return await self._fetch(path)

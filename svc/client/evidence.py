@@ -8,9 +8,9 @@ import tempfile
 from svc.client.errors import EvidenceExists, EvidenceNotSaved
 from svc.client.exchange import ExchangeResult
 from svc.client.request import Request
+from svc.envelope.envelope import Envelope
 from svc.folders import sync_folder
 from svc.notary.artifact import parse_receipt
-from svc.notary.envelope import Envelope
 from svc.notary.evidence import EvidenceFile
 
 

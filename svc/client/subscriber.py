@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Final
 
 from svc.client.errors import BrokerFailed
-from svc.notary.envelope import MAX_ENVELOPE
+from svc.envelope.envelope import MAX_ENVELOPE
 from svc.wire.mqtt import (
     Acknowledgement,
     Connack,

@@ -14,8 +14,8 @@ from typing import Final
 from urllib.parse import quote, unquote_to_bytes
 
 from svc.client.errors import RequestInvalid
+from svc.envelope.ids import IdMalformed, parse_typed_id
 from svc.notary.access import receipt_path, statement_path
-from svc.notary.ids import IdMalformed, parse_typed_id
 from svc.transport.addresses import is_ip_literal
 
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")

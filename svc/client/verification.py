@@ -11,15 +11,16 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
 from svc.client.request import Request
+from svc.envelope.envelope import Envelope
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.profile import POST_QUANTUM_ALGORITHMS, Profile
 from svc.identity.algorithms import certificate_sha256
 from svc.identity.matchers import AnyOf, ExactID, Matcher, MemberOf
 from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.notary.batchcheck import VerifiedBatchCache
-from svc.notary.envelope import Envelope
-from svc.notary.errors import NotaryError, SignerTrustDomainUnknown
+from svc.notary.errors import SignerTrustDomainUnknown
 from svc.notary.exchange import BodySummary, ObservedExchange, Peer, TlsFacts
 from svc.notary.level import Level
-from svc.notary.profile import POST_QUANTUM_ALGORITHMS, Profile
 from svc.notary.statement import StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
 from svc.strictjson import b64u_encode
@@ -115,7 +116,7 @@ def check_statement(
         peer: that of the exchange's connection; None without TLS.
 
     Raises:
-        NotaryError: with the reason; ``transport_unbound`` without TLS where verification is required.
+        EnvelopeError: with the reason; ``transport_unbound`` without TLS where verification is required.
     """
     if BAD_STATEMENT in demands.faults:
         envelope = with_broken_signature(envelope, demands.profile)
@@ -181,7 +182,7 @@ def with_broken_signature(data: bytes, profile: Profile) -> bytes:
     """
     try:
         envelope = Envelope.parse(data)
-    except NotaryError:  # the verification reports the defect
+    except EnvelopeError:  # the verification reports the defect
         return data
     checked = [
         index

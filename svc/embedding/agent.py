@@ -29,9 +29,9 @@ from svc.client.verification import Demands, Trust
 from svc.embedding.errors import ArgumentInvalid, EmbeddingError
 from svc.embedding.pool import ConnectionPool
 from svc.embedding.response import BodyFlow, ExchangeEvidence, SentRequest, StreamedResponse
+from svc.envelope.ids import NONCE_BYTES, new_nonce
 from svc.errors import SvcError, printable
 from svc.identity import Matcher
-from svc.notary.ids import NONCE_BYTES, new_nonce
 from svc.notary.level import Level
 from svc.wire.fields import Field
 

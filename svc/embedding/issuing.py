@@ -17,12 +17,12 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.logger import Logger
 
 from svc.embedding.errors import EmbeddingError
+from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.identity import X509Svid
 from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.notary.statement import Statement
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.store.interface import INotaryStore

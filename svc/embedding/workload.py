@@ -28,12 +28,12 @@ from svc.embedding.issuing import first_statement, issue_statements
 from svc.embedding.opening import open_service
 from svc.embedding.pool import ConnectionPool, PoolLimits
 from svc.embedding.response import BoundedBody, StreamedResponse, VerifiedResponse
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet, Matcher, SpiffeID, SvidEvidence, TrustDomain, X509Svid, parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET
 from svc.notary.batchcheck import VerifiedBatchCache
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.notary.statement import StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
 from svc.policy.engine import DEFAULT_DENY, Denied

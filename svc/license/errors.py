@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from svc.envelope.errors import EnvelopeError
 from svc.errors import Reason
-from svc.notary.errors import NotaryError
 
 _ASK_AGAIN = "ask the vendor to send the license again, as an attachment"
 
 
-class LicenseRefused(NotaryError):
+class LicenseRefused(EnvelopeError):
     """the license is refused"""
 
     reason = "license_refused"

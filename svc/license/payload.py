@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, TypeVar
 
+from svc.envelope.claims import Claims, seconds, utc_seconds
+from svc.envelope.errors import EnvelopeError, Malformed
 from svc.identity import TrustDomain
 from svc.license.errors import LicenseRefused
-from svc.notary.claims import Claims, seconds, utc_seconds
-from svc.notary.errors import Malformed, NotaryError
 from svc.strictjson import JsonRefused, dumps, loads_object
 
 VERSION: Final = 1
@@ -96,7 +96,7 @@ class License:
         Read a payload whose version and issuer may be unknown; no signature is verified here.
 
         Raises:
-            NotaryError: for another version or product.
+            EnvelopeError: for another version or product.
             Malformed: for JSON that is not strict, and for a claim that is missing, mistyped or beyond its bound.
         """
         claims = read_claims(payload)
@@ -158,7 +158,7 @@ def read_claims(payload: bytes) -> Claims:
     Read a payload as an object of the version that is known.
 
     Raises:
-        NotaryError: for another version.
+        EnvelopeError: for another version.
         Malformed: for JSON that is not strict, or a version that is no integer.
     """
     try:
@@ -167,7 +167,7 @@ def read_claims(payload: bytes) -> Claims:
         raise Malformed(where="payload", defect=error.defect) from error
     found = claims.integer("v")
     if found != VERSION:
-        raise NotaryError("unsupported_version", found=found, supported=VERSION)
+        raise EnvelopeError("unsupported_version", found=found, supported=VERSION)
     return claims
 
 

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from svc import naming
+from svc.envelope.claims import utc_seconds
 from svc.license.armour import ArmouredText, armoured, read_armour
 from svc.license.errors import LicenseRefused
 from svc.license.verification import VerifiedLicense
-from svc.notary.claims import utc_seconds
 
 #: Digits of the digest in the name.
 _DIGITS: Final = 10

@@ -14,10 +14,10 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Final, NamedTuple
 
+from svc.envelope.errors import EnvelopeError
 from svc.identity import TrustDomain
 from svc.license.payload import License
 from svc.license.verification import VerifiedLicense
-from svc.notary.errors import NotaryError
 
 #: How far the clock may be behind the latest time that was seen; clocks of machines differ, and are corrected.
 CLOCK_TOLERANCE: Final = timedelta(hours=24)
@@ -137,7 +137,7 @@ def assess(
     )
 
 
-def refused(error: NotaryError) -> Assessment:
+def refused(error: EnvelopeError) -> Assessment:
     """Return the assessment of a license that was refused."""
     return Assessment(LicenseState.INVALID, error.detail_reason)
 

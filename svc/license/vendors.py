@@ -18,9 +18,9 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ed25519, mldsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_public_key
 
+from svc.envelope.keys import jwk_thumbprint
 from svc.errors import SvcError
 from svc.license.payload import MAX_TEXT
-from svc.notary.keys import jwk_thumbprint
 
 CLASSICAL: Final = "Ed25519"
 POST_QUANTUM: Final = "ML-DSA-87"

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from svc import naming
+from svc.envelope.claims import Claims
+from svc.envelope.envelope import Envelope, check_headers, check_set
+from svc.envelope.errors import EnvelopeError, Malformed
+from svc.envelope.keys import verify_signature
 from svc.license.armour import ArmouredText, read_armour
 from svc.license.errors import LicenseRefused
 from svc.license.payload import License, read_claims
 from svc.license.vendors import CLASSICAL, POST_QUANTUM, TEST_VENDOR_KIDS, VendorKey
-from svc.notary.claims import Claims
-from svc.notary.envelope import Envelope, check_headers, check_set
-from svc.notary.errors import Malformed, NotaryError
-from svc.notary.keys import verify_signature
 from svc.strictjson import JsonRefused, loads_object
 
 #: Octets of an envelope: both signatures have 7 KiB, and hundreds of features and trust domains fit beside them.
@@ -51,7 +51,7 @@ def verify_license(data: bytes, keys: Sequence[VendorKey]) -> VerifiedLicense:
         keys: the keys that are accepted, normally :func:`svc.license.vendors.pinned_keys`.
 
     Raises:
-        NotaryError: with the reason of the first failed check.
+        EnvelopeError: with the reason of the first failed check.
     """
     content = read_armour(data).content
     envelope = Envelope.parse(content, max_bytes=MAX_ENVELOPE)
@@ -98,7 +98,7 @@ def read_unverified(data: bytes) -> UnverifiedLicense:
         algorithms = {header.alg: header.kid or "" for header in envelope.headers}
         claims = Claims(loads_object(envelope.payload)).members
         found = License.from_payload(envelope.payload)
-    except (NotaryError, JsonRefused):
+    except (EnvelopeError, JsonRefused):
         # What refuses it is reported by verify_license; this only ends the reading.
         return UnverifiedLicense(text, algorithms, claims)
     return UnverifiedLicense(text, algorithms, claims, found)

@@ -12,15 +12,9 @@ from typing import TYPE_CHECKING
 from svc.lazy import exports
 
 if TYPE_CHECKING:
-    from svc.notary.access import receipt_path, statement_path
-    from svc.notary.artifact import BatchedReceipt, parse_receipt
-    from svc.notary.credentials import CredentialSet
-    from svc.notary.envelope import Envelope
-    from svc.notary.errors import NotaryError, ReceiptRefused, StatementMissing, StatementRefused, detail_reason
-    from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
-    from svc.notary.exchange import BodySummary, ExchangeOutcome, ObservedExchange, Peer, TlsFacts
-    from svc.notary.facts import Container, FactsInvalid, WorkloadFacts
-    from svc.notary.ids import (
+    from svc.envelope.envelope import Envelope
+    from svc.envelope.errors import detail_reason
+    from svc.envelope.ids import (
         IdMalformed,
         NonceMalformed,
         new_nonce,
@@ -29,10 +23,17 @@ if TYPE_CHECKING:
         receipt_id,
         statement_id,
     )
+    from svc.envelope.profile import Profile, ProfileUnknown
+    from svc.notary.access import receipt_path, statement_path
+    from svc.notary.artifact import BatchedReceipt, parse_receipt
+    from svc.notary.credentials import CredentialSet
+    from svc.notary.errors import NotaryError, NotaryRefused, ReceiptRefused, StatementMissing, StatementRefused
+    from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
+    from svc.notary.exchange import BodySummary, ExchangeOutcome, ObservedExchange, Peer, TlsFacts
+    from svc.notary.facts import Container, FactsInvalid, WorkloadFacts
     from svc.notary.level import Level, LevelUnknown, check_level
     from svc.notary.pqissuer import PqIssuer
     from svc.notary.pqleaf import PqLeaf
-    from svc.notary.profile import Profile, ProfileUnknown
     from svc.notary.receipt import Redaction
     from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
     from svc.notary.statement import SelfIssued, Statement, StatementEvidence, verify_statement
@@ -41,19 +42,22 @@ else:
     __getattr__ = exports(
         __name__,
         {
+            ".envelope.envelope": "Envelope",
+            ".envelope.errors": "detail_reason",
+            ".envelope.ids": (
+                "IdMalformed NonceMalformed new_nonce parse_artifact_id parse_nonce receipt_id statement_id"
+            ),
+            ".envelope.profile": "Profile ProfileUnknown",
             "access": "receipt_path statement_path",
             "artifact": "BatchedReceipt parse_receipt",
-            "envelope": "Envelope",
-            "errors": "NotaryError ReceiptRefused StatementMissing StatementRefused detail_reason",
+            "errors": "NotaryError NotaryRefused ReceiptRefused StatementMissing StatementRefused",
             "evidence": "EvidenceFile VerificationResult verify_offline",
             "exchange": "BodySummary ExchangeOutcome Peer ObservedExchange TlsFacts",
             "facts": "Container FactsInvalid WorkloadFacts",
             "credentials": "CredentialSet",
-            "ids": "IdMalformed NonceMalformed new_nonce parse_artifact_id parse_nonce receipt_id statement_id",
             "level": "Level LevelUnknown check_level",
             "pqissuer": "PqIssuer",
             "pqleaf": "PqLeaf",
-            "profile": "Profile ProfileUnknown",
             "receipt": "Redaction",
             "receiptcheck": "ReceiptEvidence verify_receipt",
             "statement": "SelfIssued Statement StatementEvidence verify_statement",
@@ -77,6 +81,7 @@ __all__ = [
     "LevelUnknown",
     "NonceMalformed",
     "NotaryError",
+    "NotaryRefused",
     "ObservedExchange",
     "Peer",
     "PqIssuer",

@@ -15,12 +15,12 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from svc import naming
+from svc.envelope.envelope import MAX_ENVELOPE
+from svc.envelope.ids import parse_artifact_id, parse_nonce
+from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.identity import Matcher, SpiffeID
-from svc.notary.envelope import MAX_ENVELOPE
-from svc.notary.errors import NotaryError
-from svc.notary.ids import parse_artifact_id, parse_nonce
-from svc.notary.profile import Profile
+from svc.notary.errors import NotaryRefused
 from svc.notary.receipt import Disclosures
 from svc.strictjson import dumps
 
@@ -36,7 +36,7 @@ RETRY_AFTER: Final = 1
 _SEARCH_FRAME: Final = 256
 
 
-class NotaryNotFound(NotaryError):
+class NotaryNotFound(NotaryRefused):
     """there is nothing here, or it is not for {requester}"""
 
     reason = "not_found"
@@ -138,10 +138,10 @@ def check_method(method: str) -> bool:
     Return True for GET, whose response has a body, and False for HEAD.
 
     Raises:
-        NotaryError: for all others.
+        EnvelopeError: for all others.
     """
     if method not in ("GET", "HEAD"):
-        raise NotaryError("method_not_allowed", method=method)
+        raise NotaryRefused("method_not_allowed", method=method)
     return method == "GET"
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from svc.envelope.envelope import FLATTENED, MAX_ENVELOPE, Envelope, read_document, refuse_members, required_octets
+from svc.envelope.errors import EnvelopeError, Malformed
 from svc.notary.batch import Inclusion, batch_artifact
-from svc.notary.envelope import FLATTENED, MAX_ENVELOPE, Envelope, read_document, refuse_members, required_octets
-from svc.notary.errors import Malformed, NotaryError
 from svc.notary.receipt import Disclosures
 from svc.strictjson import b64u_encode, dumps
 
@@ -37,7 +37,7 @@ class BatchedReceipt:
     extra: Mapping[str, object] = field(default_factory=dict, hash=False)
 
     def with_extra(self, **members: object) -> BatchedReceipt:
-        """Return a copy with more top-level members, as :meth:`svc.notary.envelope.Envelope.with_extra` does."""
+        """Return a copy with more top-level members, as :meth:`svc.envelope.envelope.Envelope.with_extra` does."""
         return replace(self, extra={**self.extra, **members})
 
     def to_object(self) -> dict[str, object]:
@@ -54,11 +54,11 @@ class BatchedReceipt:
         Write compact JSON that :func:`parse_receipt` reads back to an equal receipt.
 
         Raises:
-            NotaryError: for more octets than a verifier reads.
+            EnvelopeError: for more octets than a verifier reads.
         """
         data = dumps(self.to_object())
         if len(data) > MAX_ENVELOPE:
-            raise NotaryError("too_large", size=len(data), limit=MAX_ENVELOPE)
+            raise EnvelopeError("too_large", size=len(data), limit=MAX_ENVELOPE)
         return data
 
 
@@ -71,8 +71,8 @@ def parse_receipt(data: bytes) -> ReceiptArtifact:
     Read a receipt of either form: its size, its JSON and its shape, in this order.
 
     Raises:
-        NotaryError: for more octets than a receipt has.
-        Malformed: as :meth:`svc.notary.envelope.Envelope.parse`, and for members of both forms or of neither.
+        EnvelopeError: for more octets than a receipt has.
+        Malformed: as :meth:`svc.envelope.envelope.Envelope.parse`, and for members of both forms or of neither.
     """
     return receipt_from_object(read_document(data, MAX_ENVELOPE))
 
@@ -119,7 +119,7 @@ def stored_artifact(
 
     Raises:
         Malformed: for an inclusion that was altered.
-        NotaryError: for a receipt of a batch with more octets than a verifier reads.
+        EnvelopeError: for a receipt of a batch with more octets than a verifier reads.
     """
     if batch is not None and inclusion is not None:
         return batch_artifact(payload, Inclusion.from_octets(inclusion), batch, disclosures)

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from svc import naming
+from svc.envelope.envelope import MAX_ENVELOPE, required_octets, sign_envelope
+from svc.envelope.errors import EnvelopeError, Malformed
+from svc.envelope.ids import NONCE_BYTES, RECEIPT_PREFIX, new_nonce
+from svc.envelope.keys import Signer
 from svc.identity import SpiffeID
-from svc.notary.envelope import MAX_ENVELOPE, required_octets, sign_envelope
-from svc.notary.errors import Malformed, NotaryError
-from svc.notary.ids import NONCE_BYTES, RECEIPT_PREFIX, new_nonce
-from svc.notary.keys import Signer
 from svc.notary.merkle import HASH_FUNCTIONS, HashFunction, build_tree, leaf_hash, path_length
 from svc.notary.receipt import Disclosures, ReceiptDraft
 from svc.strictjson import b64u_encode, dumps
@@ -136,7 +136,7 @@ def sign_batch(
 
     Raises:
         ValueError: for another number of receipts, and for one that is too old.
-        NotaryError: where the signers cannot make one envelope.
+        EnvelopeError: where the signers cannot make one envelope.
     """
     size = len(drafts)
     if not MIN_BATCH <= size <= MAX_BATCH:
@@ -188,7 +188,7 @@ def batch_artifact(
         disclosures: the salts, None where there are none or where they may not be sent.
 
     Raises:
-        NotaryError: for more octets than a verifier reads.
+        EnvelopeError: for more octets than a verifier reads.
     """
     salts = b',"disclosures":' + dumps(disclosures) if disclosures else b""
     data = b'{"payload":"%b","inclusion":%b,"batch":%b%b}' % (
@@ -198,7 +198,7 @@ def batch_artifact(
         salts,
     )
     if len(data) > MAX_ENVELOPE:
-        raise NotaryError("too_large", size=len(data), limit=MAX_ENVELOPE)
+        raise EnvelopeError("too_large", size=len(data), limit=MAX_ENVELOPE)
     return data
 
 

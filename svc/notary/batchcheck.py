@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from svc import naming
+from svc.envelope.claims import Claims, utc_seconds
+from svc.envelope.envelope import Envelope
+from svc.envelope.profile import Profile
 from svc.notary.artifact import BatchedReceipt
 from svc.notary.batch import MAX_DELAY, batch_hash, receipt_leaf
-from svc.notary.claims import Claims, utc_seconds
-from svc.notary.envelope import Envelope
 from svc.notary.errors import ReceiptRefused
 from svc.notary.merkle import HASH_FUNCTIONS, root_of_path
-from svc.notary.profile import Profile
 from svc.notary.statement import CLOCK_LEEWAY, verification_time
 from svc.notary.verification import Anchors, EnvelopeEvidence, read_payload, verify_envelope
 from svc.strictjson import b64u_encode
@@ -119,7 +119,7 @@ def verify_batched(
         cache: of batches that were verified before.
 
     Raises:
-        NotaryError: with the reason.
+        EnvelopeError: with the reason.
     """
     verify = _verify_uncached if cache is None else cache.verify
     moment = verification_time(receipt.batch, now) if at_iat else now

@@ -13,13 +13,13 @@ from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Final
 
+from svc.envelope.keys import Signer
+from svc.envelope.profile import Profile
 from svc.identity import SpiffeID, X509Svid, binding_of, key_algorithm, spki_sha256
-from svc.notary.errors import NotaryError
+from svc.notary.errors import NotaryRefused
 from svc.notary.exchange import Peer
 from svc.notary.facts import WorkloadFacts
-from svc.notary.keys import Signer
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.notary.statement import Statement, issue_statement
 from svc.strictjson import b64u_encode
 
@@ -78,7 +78,7 @@ class CredentialSet:
             random: returns that many secure random octets.
 
         Raises:
-            NotaryError: where the keys cannot satisfy the profile.
+            EnvelopeError: where the keys cannot satisfy the profile.
         """
         signers = _signers(svid, pq_leaf, profile)
         statement = issue_statement(svid, facts, signers, now, random)
@@ -158,5 +158,5 @@ def _signers(svid: X509Svid, pq_leaf: PqLeaf | None, profile: Profile) -> tuple[
             if profile is Profile.CNSA2 and algorithms != _CNSA2:
                 lacking = f"it needs {' and '.join(_CNSA2)}, and the keys are {' and '.join(algorithms)}"
     if lacking:
-        raise NotaryError("notary_unavailable", spiffe_id=svid.spiffe_id, profile=profile.value, lacking=lacking)
+        raise NotaryRefused("notary_unavailable", spiffe_id=svid.spiffe_id, profile=profile.value, lacking=lacking)
     return signers

@@ -1,59 +1,18 @@
-"""Why an envelope, statement, receipt, proof or request is refused: a reason for each check, with sentence and hint."""
+"""Why a statement, receipt, proof or request is refused, beside the reasons of its envelope."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from svc.envelope.errors import EnvelopeError
+from svc.errors import Reason
 
-from svc.errors import Reason, SvcError
-
-#: The evidence that completes a reason in the spelling of the formats, as ``alg`` in ``signature_invalid{alg}``.
-_PARAMETERS: Final[Mapping[str, str]] = {
-    "chain_untrusted": "chain",
-    "signature_invalid": "alg",
-    "proof_mismatch": "member",
-    "fetch_failed": "status",
-    "request_mismatch": "part",
-    "response_mismatch": "part",
-    "batch_mismatch": "part",
-}
+#: The public name of what refuses any signed artifact.
+NotaryError = EnvelopeError
 
 
-class NotaryError(SvcError):
-    """a signed artifact was refused"""
+class NotaryRefused(EnvelopeError):
+    """a certificate chain, proof or request was refused"""
 
-    reason = "notary_refused"
-    http_status = 400
     reasons = {
-        "too_large": Reason(
-            "the envelope has {size} octets, at most {limit} are accepted",
-            "sign a smaller payload or shorter certificate chains",
-            413,
-        ),
-        "wrong_type": Reason(
-            "the envelope is of type {found}, expected was {expected}",
-            "pass the artifact to the verification of its own kind",
-        ),
-        "critical_unknown": Reason(
-            "the critical header members are {found}, only svc-set is understood",
-            "the sender uses an extension that this version does not support; upgrade the verifier",
-        ),
-        "alg_not_allowed": Reason(
-            "the signature algorithm {alg} is not allowed here: {detail}",
-            "allowed are ES256, ES384, Ed25519, PS256 and ML-DSA, each by the kind of the key and the profile",
-        ),
-        "set_mismatch": Reason(
-            "the signatures do not match the set they announce: {detail}",
-            "a signature was removed, added or taken from another envelope; fetch the artifact again",
-        ),
-        "hybrid_incomplete": Reason(
-            "the profile {profile} needs {missing}, which the envelope lacks",
-            "give the signer a post-quantum leaf, or verify with a weaker --profile if your policy allows it",
-        ),
-        "unsupported_version": Reason(
-            "the payload has version {found}, supported is {supported}",
-            "upgrade the verifier, or ask the sender for a version that both support",
-        ),
         "issuer_mismatch": Reason(
             "the certificate behind the {alg} signature names {found}, the payload claims {issuer}",
             "the artifact was signed by another workload than it claims; do not trust it",
@@ -65,15 +24,6 @@ class NotaryError(SvcError):
         "certificate_not_valid_at_time": Reason(
             "the {chain} certificate chain of {issuer} is not valid at {moment}: {cause}",
             "check the clocks of both sides, and that the signer still renews its certificates",
-        ),
-        "signature_invalid": Reason(
-            "the {alg} signature does not verify",
-            "the artifact was changed after it was signed; do not trust it",
-        ),
-        "signers_unsuitable": Reason(
-            "these keys cannot sign one envelope: {detail}",
-            "sign with at most one classical and one ML-DSA key",
-            500,
         ),
         "proof_mismatch": Reason(
             "the proof of possession names another {member} than expected",
@@ -110,38 +60,25 @@ class NotaryError(SvcError):
             "give --trust-bundle FILE and --pq-bundle FILE, or a Workload API socket",
         ),
     }
-
-    @property
-    def detail_reason(self) -> str:
-        """The reason with its parameter, in the spelling of the formats: ``signature_invalid{ES256}``."""
-        parameter = _PARAMETERS.get(self.reason)
-        return f"{self.reason}{{{self.evidence.get(parameter, '')}}}" if parameter else self.reason
+    parameters = {"proof_mismatch": "member"}
 
 
-class Malformed(NotaryError):
-    """the envelope is malformed at {where}: {defect}"""
-
-    reason = "malformed"
-    hint = "the sender does not follow the svc-jws/1 format; check its version"
-    where: str
-    defect: str
-
-
-class SignerTrustDomainUnknown(NotaryError):
+class SignerTrustDomainUnknown(NotaryRefused):
     """there is no {bundle} bundle for the trust domain {trust_domain}"""
 
     reason = "trust_domain_unknown"
     hint = "federate with {trust_domain}, or name its bundles with --trust-bundle and --pq-bundle"
 
 
-class SignerChainUntrusted(NotaryError):
+class SignerChainUntrusted(NotaryRefused):
     """the {chain} certificate chain of {issuer} is not trusted: {cause}"""
 
     reason = "chain_untrusted"
     hint = "check that the trust bundle of the signer's trust domain is current"
+    parameters = {"chain_untrusted": "chain"}
 
 
-class EvidenceInvalid(NotaryError):
+class EvidenceInvalid(NotaryRefused):
     """the evidence file is malformed: {defect}"""
 
     reason = "malformed"
@@ -153,7 +90,7 @@ class EvidenceInvalid(NotaryError):
     }
 
 
-class StatementRefused(NotaryError):
+class StatementRefused(NotaryRefused):
     """the workload statement is refused"""
 
     reason = "statement_refused"
@@ -201,6 +138,7 @@ class StatementRefused(NotaryError):
             "use https://, or svc curl --validate=false to see the statement without this guarantee",
         ),
     }
+    parameters = {"fetch_failed": "status"}
 
 
 class StatementMissing(StatementRefused):
@@ -217,7 +155,7 @@ class IdentityUnexpected(StatementRefused):
     hint = "check --expect-id and SVC_EXPECT_ID"
 
 
-class ReceiptRefused(NotaryError):
+class ReceiptRefused(NotaryRefused):
     """the receipt is refused"""
 
     reason = "receipt_refused"
@@ -274,6 +212,12 @@ class ReceiptRefused(NotaryError):
             "leave out --require-trusted-time to accept the time that the issuer asserts",
         ),
     }
+    parameters = {
+        "fetch_failed": "status",
+        "request_mismatch": "part",
+        "response_mismatch": "part",
+        "batch_mismatch": "part",
+    }
 
 
 class ReceiptElsewhere(ReceiptRefused):
@@ -288,15 +232,3 @@ class LevelMismatch(ReceiptRefused):
 
     reason = "level_mismatch"
     hint = "the listener's maxNotarization limits the level"
-
-
-def detail_reason(error: Exception) -> str:
-    """
-    Return the precise reason of a failure, with its parameter in braces.
-
-    For example ``request_mismatch{header:3}``, ``signature_invalid{ES256}`` or ``expired``; ``internal_error`` for an
-    exception that is not an :class:`svc.errors.SvcError`.
-    """
-    if isinstance(error, NotaryError):
-        return error.detail_reason
-    return error.reason if isinstance(error, SvcError) else SvcError.reason

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from svc.envelope.envelope import Envelope
+from svc.envelope.errors import detail_reason
+from svc.envelope.profile import Profile
 from svc.identity import SpiffeID
 from svc.notary.artifact import ReceiptArtifact, parse_receipt
-from svc.notary.envelope import Envelope
-from svc.notary.errors import EvidenceInvalid, NotaryError, ReceiptRefused, detail_reason
+from svc.notary.errors import EvidenceInvalid, NotaryRefused, ReceiptRefused
 from svc.notary.exchange import BodySummary, prefix_digests
-from svc.notary.profile import Profile
 from svc.notary.receipt_claims import ReceiptClaims
 from svc.notary.receiptcheck import ReceiptEvidence, check_request_body, check_response_body, verify_receipt
 from svc.notary.statement import SelfIssued, StatementEvidence, verify_statement
@@ -61,7 +62,7 @@ class EvidenceFile:
         Raises:
             EvidenceInvalid: for JSON that is not strict, a missing or mistyped member, a body that is too large or an
                 unknown version.
-            NotaryError: where an envelope is malformed or too large.
+            EnvelopeError: where an envelope is malformed or too large.
         """
         try:
             members = loads_object(data, max_bytes=MAX_EVIDENCE)
@@ -154,11 +155,11 @@ def verify_offline(
         require_trusted_time: refuse a time that only the signer asserts.
 
     Raises:
-        NotaryError: with the reason: ``no_anchor`` where there are no anchors, none are ever taken from the file;
+        EnvelopeError: with the reason: ``no_anchor`` where there are no anchors, none are ever taken from the file;
             ``time_unproven``, checked last, where a trusted time is required.
     """
     if anchors is None or not (len(anchors.spiffe) or len(anchors.pq)):
-        raise NotaryError("no_anchor")
+        raise NotaryRefused("no_anchor")
     statement = verify_statement(
         evidence.statement,
         expected_id=None,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-from svc.notary.errors import LevelMismatch, NotaryError
+from svc.notary.errors import LevelMismatch, NotaryRefused
 
 
-class LevelUnknown(NotaryError):
+class LevelUnknown(NotaryRefused):
     """{text} is no notarization level"""
 
     reason = "level_unknown"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from svc.notary.claims import Claims
+from svc.envelope.claims import Claims
 from svc.notary.exchange import BodySummary
 from svc.notary.receipt import redacted_digest
 from svc.strictjson import b64u_decode

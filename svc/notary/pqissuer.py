@@ -17,13 +17,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import mldsa
 from cryptography.x509.oid import NameOID
 
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.keys import MlDsaPrivateKey, MlDsaPublicKey
 from svc.identity.binding import binding_extension
 from svc.identity.bundle import BundleSet
 from svc.identity.rules import key_usage
 from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.identity.verification import SvidEvidence, verify_svid
-from svc.notary.errors import NotaryError
-from svc.notary.keys import MlDsaPrivateKey, MlDsaPublicKey
+from svc.notary.errors import NotaryRefused
 from svc.notary.pqleaf import PqLeafRequest, PqLeafResponse, check_proof, claimed_challenge
 from svc.strictjson import b64u_encode
 
@@ -76,7 +77,7 @@ class Challenges:
         Mark the challenge of a proof as used.
 
         Raises:
-            NotaryError: where it was not issued to this caller, was consumed or evicted before, or is too old.
+            EnvelopeError: where it was not issued to this caller, was consumed or evicted before, or is too old.
         """
         self._drop_expired(now)
         found = self._issued.get(challenge)
@@ -84,7 +85,7 @@ class Challenges:
             del self._issued[challenge]
             if self._is_valid(found[1], now):
                 return
-        raise NotaryError("challenge_unknown", seconds=int(self._ttl.total_seconds()))
+        raise NotaryRefused("challenge_unknown", seconds=int(self._ttl.total_seconds()))
 
     def _evict(self, caller: Hashable) -> None:
         held = Counter(holder for holder, _expiry in self._issued.values())
@@ -144,10 +145,10 @@ class PqIssuer:
             algorithm: ``ML-DSA-65``, or ``ML-DSA-87`` for the profile ``cnsa2``.
 
         Raises:
-            NotaryError: for another algorithm.
+            EnvelopeError: for another algorithm.
         """
         if algorithm not in _ROOT_KEYS:
-            raise NotaryError("signers_unsuitable", detail=f"a post-quantum root cannot be {algorithm}")
+            raise EnvelopeError("signers_unsuitable", detail=f"a post-quantum root cannot be {algorithm}")
         private_key = _ROOT_KEYS[algorithm](random(32))
         public_key = private_key.public_key()
         serial = _serial(random)
@@ -184,13 +185,13 @@ class PqIssuer:
             random: returns that many unpredictable octets, for the serial number.
 
         Raises:
-            NotaryError: for an SVID of another trust domain, or one that is not valid at ``now``.
+            EnvelopeError: for an SVID of another trust domain, or one that is not valid at ``now``.
         """
         if svid.spiffe_id.trust_domain != self.trust_domain:
-            raise NotaryError("wrong_trust_domain", spiffe_id=svid.spiffe_id, trust_domain=self.trust_domain)
+            raise NotaryRefused("wrong_trust_domain", spiffe_id=svid.spiffe_id, trust_domain=self.trust_domain)
         if not svid.not_before <= now <= svid.not_after:
             cause = f"the SVID is valid from {svid.not_before} to {svid.not_after}"
-            raise NotaryError(
+            raise NotaryRefused(
                 "certificate_not_valid_at_time", chain="classical", issuer=svid.spiffe_id, moment=now, cause=cause
             )
         start = max(svid.not_before, _whole_second(now) - BACKDATED)
@@ -232,14 +233,14 @@ class PqIssuer:
 
         Raises:
             SvidInvalid: where the SVID does not verify.
-            NotaryError: with the reason of the first other failed check.
+            EnvelopeError: with the reason of the first other failed check.
         """
         svid = verify_svid(request.chain, bundles, now)
         if svid.spiffe_id.trust_domain != self.trust_domain:
-            raise NotaryError("wrong_trust_domain", spiffe_id=svid.spiffe_id, trust_domain=self.trust_domain)
+            raise NotaryRefused("wrong_trust_domain", spiffe_id=svid.spiffe_id, trust_domain=self.trust_domain)
         if svid.spiffe_id not in peers:
             known = " or ".join(str(peer) for peer in peers) or "nobody who is known here"
-            raise NotaryError("caller_mismatch", spiffe_id=svid.spiffe_id, caller=known)
+            raise NotaryRefused("caller_mismatch", spiffe_id=svid.spiffe_id, caller=known)
         challenge = claimed_challenge(request.proof)
         challenges.consume(challenge, caller, now)
         public_key = check_proof(request.proof, challenge=challenge, audience=audience, svid=svid, now=now)

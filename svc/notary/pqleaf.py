@@ -17,19 +17,27 @@ from typing import Final
 from cryptography import x509
 
 from svc import naming
+from svc.envelope.claims import Claims
+from svc.envelope.envelope import MAX_ENVELOPE, Envelope, SignatureEntry, check_headers, check_set, sign_envelope
+from svc.envelope.errors import EnvelopeError, Malformed
+from svc.envelope.keys import (
+    MlDsaPrivateKey,
+    MlDsaPublicKey,
+    Signer,
+    jwk_thumbprint,
+    ml_dsa_public_key,
+    verify_signature,
+)
+from svc.envelope.profile import POST_QUANTUM_ALGORITHMS, check_chain_b_algorithm
+from svc.envelope.x5c import decode_x5c, encode_x5c, texts_of_x5c
 from svc.identity.algorithms import spki_sha256
 from svc.identity.binding import binding_of
 from svc.identity.errors import SvidInvalid
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
 from svc.identity.verification import SvidEvidence
-from svc.notary.claims import Claims
-from svc.notary.envelope import MAX_ENVELOPE, Envelope, SignatureEntry, check_headers, check_set, sign_envelope
-from svc.notary.errors import Malformed, NotaryError
-from svc.notary.keys import MlDsaPrivateKey, MlDsaPublicKey, Signer, jwk_thumbprint, ml_dsa_public_key, verify_signature
-from svc.notary.profile import POST_QUANTUM_ALGORITHMS, check_chain_b_algorithm
+from svc.notary.errors import NotaryRefused
 from svc.notary.verification import check_issuer, read_certificates, read_payload
-from svc.notary.x5c import decode_x5c, encode_x5c, texts_of_x5c
 from svc.strictjson import Base64Refused, JsonRefused, b64u_decode, b64u_encode, dumps, loads_object
 
 #: How far the clocks of workload and issuer may be apart.
@@ -56,16 +64,16 @@ class PqLeaf:
             svid: the SVID that the leaf must belong to.
 
         Raises:
-            NotaryError: where it is for another key, names another workload or is bound to another SVID.
+            EnvelopeError: where it is for another key, names another workload or is bound to another SVID.
         """
         signer = Signer.from_chain(private_key, chain)
         check_issuer(signer.alg, chain[0], svid.spiffe_id)
         try:
             bound_to = binding_of(chain[0])
         except SvidInvalid as error:
-            raise NotaryError("chain_binding_mismatch", issuer=svid.spiffe_id, detail=str(error)) from error
+            raise NotaryRefused("chain_binding_mismatch", issuer=svid.spiffe_id, detail=str(error)) from error
         if bound_to != spki_sha256(svid.leaf):
-            raise NotaryError(
+            raise NotaryRefused(
                 "chain_binding_mismatch", issuer=svid.spiffe_id, detail="it does not name the key of this SVID"
             )
         return cls(tuple(chain), private_key, chain[0].not_valid_after_utc)
@@ -94,7 +102,7 @@ def make_proof(
         now: the time, aware.
 
     Raises:
-        NotaryError: for an ML-DSA SVID.
+        EnvelopeError: for an ML-DSA SVID.
     """
     claims = {
         "iss": str(svid.spiffe_id),
@@ -134,7 +142,7 @@ def check_proof(
         The ML-DSA public key that the workload holds.
 
     Raises:
-        NotaryError: with the reason of the first failed check.
+        EnvelopeError: with the reason of the first failed check.
     """
     proof = data if isinstance(data, Envelope) else Envelope.parse(data)
     check_headers(proof.headers, naming.TYPE_PQ_PROOF)
@@ -147,7 +155,7 @@ def check_proof(
     issuer = claims.spiffe_id("iss")
     check_issuer(classical[0].alg, chain[0], issuer)
     if chain[0] != svid.leaf:
-        raise NotaryError("proof_mismatch", member="x5c")
+        raise NotaryRefused("proof_mismatch", member="x5c")
     public_key = _public_key(claims, post_quantum[0])
     verify_signature(
         classical[0].alg, svid.leaf.public_key(), proof.signing_input(classical[0]), classical[0].signature
@@ -165,7 +173,7 @@ def _both_signatures(proof: Envelope) -> tuple[tuple[SignatureEntry, str], tuple
     }
     if len(found) != 2:
         missing = "a classical signature" if True in found else "an ML-DSA signature"
-        raise NotaryError("hybrid_incomplete", profile="of a proof of possession", missing=missing)
+        raise EnvelopeError("hybrid_incomplete", profile="of a proof of possession", missing=missing)
     return found[False], found[True]
 
 
@@ -188,12 +196,12 @@ def _public_key(claims: Claims, entry: SignatureEntry) -> MlDsaPublicKey:
 
 def _check_claims(claims: Claims, challenge: str, audience: SpiffeID, now: datetime) -> None:
     if claims.spiffe_id("aud") != audience:
-        raise NotaryError("proof_mismatch", member="aud")
+        raise NotaryRefused("proof_mismatch", member="aud")
     issued = claims.time("iat")
     if abs(now - issued) > PROOF_LEEWAY:
-        raise NotaryError("time_skew", moment=issued, seconds=int(PROOF_LEEWAY.total_seconds()))
+        raise NotaryRefused("time_skew", moment=issued, seconds=int(PROOF_LEEWAY.total_seconds()))
     if not hmac.compare_digest(claims.text("challenge").encode("utf-8"), challenge.encode("utf-8")):
-        raise NotaryError("proof_mismatch", member="challenge")
+        raise NotaryRefused("proof_mismatch", member="challenge")
 
 
 @dataclass(frozen=True)
@@ -209,7 +217,7 @@ class PqLeafRequest:
         Read a request.
 
         Raises:
-            NotaryError: for more than ``max_bytes`` octets.
+            EnvelopeError: for more than ``max_bytes`` octets.
             Malformed: for anything but the two members.
         """
         members = _members(data, max_bytes)
@@ -235,7 +243,7 @@ class PqLeafResponse:
         Read a response.
 
         Raises:
-            NotaryError: for more than ``max_bytes`` octets.
+            EnvelopeError: for more than ``max_bytes`` octets.
             Malformed: for anything but a chain.
         """
         return cls(decode_x5c(texts_of_x5c(_members(data, max_bytes).get("x5c"), "x5c"), "x5c"))
@@ -246,7 +254,7 @@ class PqLeafResponse:
 
 def _members(data: bytes, max_bytes: int) -> dict[str, object]:
     if len(data) > max_bytes:
-        raise NotaryError("too_large", size=len(data), limit=max_bytes)
+        raise EnvelopeError("too_large", size=len(data), limit=max_bytes)
     try:
         return loads_object(data, max_bytes=max_bytes)
     except JsonRefused as error:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from svc.notary.claims import Claims
-from svc.notary.errors import Malformed
+from svc.envelope.claims import Claims
+from svc.envelope.errors import Malformed
 from svc.notary.exchange import BodySummary, ExchangeOutcome, octets_as_text
 from svc.notary.message_claims import ClaimedValue, read_body, read_value
 from svc.notary.publish import (

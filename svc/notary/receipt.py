@@ -15,9 +15,11 @@ from datetime import datetime
 from typing import Final, Protocol, Self, TypeVar
 
 from svc import naming
+from svc.envelope.claims import seconds, utc_micros
+from svc.envelope.envelope import Envelope, sign_envelope
+from svc.envelope.ids import receipt_id, record_id
+from svc.envelope.keys import Signer
 from svc.identity import SpiffeID
-from svc.notary.claims import seconds, utc_micros
-from svc.notary.envelope import Envelope, sign_envelope
 from svc.notary.exchange import (
     EMPTY_BODY,
     BodySummary,
@@ -30,8 +32,6 @@ from svc.notary.exchange import (
     octets_as_text,
     recorded_headers,
 )
-from svc.notary.ids import receipt_id, record_id
-from svc.notary.keys import Signer
 from svc.notary.level import Level
 from svc.strictjson import b64u_encode
 from svc.strictjson import quoted as _quoted

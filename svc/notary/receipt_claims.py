@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from svc.notary.claims import Claims
-from svc.notary.errors import Malformed
+from svc.envelope.claims import Claims
+from svc.envelope.errors import Malformed
 from svc.notary.exchange import BodySummary, ExchangeOutcome, Peer, TlsFacts
 from svc.notary.level import Level, LevelUnknown
 from svc.notary.message_claims import ClaimedValue, read_body, read_value

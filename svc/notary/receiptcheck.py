@@ -13,10 +13,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from svc import naming
+from svc.envelope.claims import utc_seconds
+from svc.envelope.ids import receipt_id
+from svc.envelope.profile import Profile
 from svc.identity import SpiffeID
 from svc.notary.artifact import BatchedReceipt, ReceiptArtifact, parse_receipt
 from svc.notary.batchcheck import BatchPlace, VerifiedBatchCache, verify_batched
-from svc.notary.claims import utc_seconds
 from svc.notary.errors import LevelMismatch, ReceiptRefused
 from svc.notary.exchange import (
     BodySummary,
@@ -26,9 +28,7 @@ from svc.notary.exchange import (
     carries_no_body,
     recorded_headers,
 )
-from svc.notary.ids import receipt_id
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.notary.receipt_claims import ClaimedHeaders, ReceiptClaims, RequestClaims, ResponseClaims, read_disclosures
 from svc.notary.statement import CLOCK_LEEWAY, StatementEvidence, verification_time
 from svc.notary.verification import Anchors, EnvelopeEvidence, verify_envelope
@@ -96,7 +96,7 @@ def verify_receipt(
         batches: the batches that were verified before.
 
     Raises:
-        NotaryError: with the reason.
+        EnvelopeError: with the reason.
     """
     parsed = parse_receipt(receipt) if isinstance(receipt, bytes) else receipt
     found_id = receipt_id(parsed.payload)

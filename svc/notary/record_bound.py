@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from svc.envelope.envelope import MAX_ENVELOPE
 from svc.notary.batch import BATCH_ROOM
-from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.receipt import REDACTED_ALWAYS, Redaction
 from svc.strictjson import dumps
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from svc import naming
+from svc.envelope.ids import IdMalformed, parse_artifact_id
 from svc.notary.access import receipt_location
 from svc.notary.errors import ReceiptElsewhere, ReceiptRefused
-from svc.notary.ids import IdMalformed, parse_artifact_id
 from svc.wire.http1 import ResponseHead
 
 _MAX_PAUSE: Final = 1.0

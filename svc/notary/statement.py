@@ -14,14 +14,15 @@ from enum import Enum
 from typing import Final
 
 from svc import naming
+from svc.envelope.claims import Claims, seconds, utc_seconds
+from svc.envelope.envelope import Envelope, sign_envelope
+from svc.envelope.errors import Malformed
+from svc.envelope.ids import NONCE_BYTES, new_nonce, statement_id
+from svc.envelope.keys import Signer
+from svc.envelope.profile import Profile
 from svc.identity import SpiffeID, SvidEvidence, TrustDomain, X509Svid, certificate_sha256, spki_sha256
-from svc.notary.claims import Claims, seconds, utc_seconds
-from svc.notary.envelope import Envelope, sign_envelope
-from svc.notary.errors import IdentityUnexpected, Malformed, SignerChainUntrusted, StatementRefused
+from svc.notary.errors import IdentityUnexpected, SignerChainUntrusted, StatementRefused
 from svc.notary.facts import WorkloadFacts
-from svc.notary.ids import NONCE_BYTES, new_nonce, statement_id
-from svc.notary.keys import Signer
-from svc.notary.profile import Profile
 from svc.notary.verification import Anchors, EnvelopeEvidence, verify_envelope
 from svc.strictjson import b64u_encode, dumps
 
@@ -114,7 +115,7 @@ def issue_statement(
         issuer: the central issuer's identity; None where the workload issues its own.
 
     Raises:
-        NotaryError: where the signers cannot make one envelope.
+        EnvelopeError: where the signers cannot make one envelope.
     """
     leaves = [subject.leaf] + [signer.chain[0] for signer in signers if signer.chain]
     issued = now.astimezone(UTC).replace(microsecond=0)
@@ -178,7 +179,7 @@ def verify_statement(
         stale_since: when the trust bundles were last refreshed, where their source cannot be reached.
 
     Raises:
-        NotaryError: with the reason.
+        EnvelopeError: with the reason.
     """
     parsed = envelope if isinstance(envelope, Envelope) else Envelope.parse(envelope)
     found_id = statement_id(parsed.payload)

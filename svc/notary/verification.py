@@ -21,6 +21,12 @@ from typing import Final
 from cryptography import x509
 
 from svc import naming
+from svc.envelope.claims import Claims
+from svc.envelope.envelope import Envelope, SignatureEntry, check_headers, check_set
+from svc.envelope.errors import EnvelopeError, Malformed
+from svc.envelope.keys import verify_signature
+from svc.envelope.profile import POST_QUANTUM_ALGORITHMS, Profile, check_chain_b_algorithm
+from svc.envelope.x5c import decode_x5c, one_spiffe_id, uri_names
 from svc.identity.algorithms import certificate_key_algorithm, certificate_sha256, spki_sha256
 from svc.identity.binding import binding_of
 from svc.identity.bundle import BundleSet
@@ -28,12 +34,7 @@ from svc.identity.errors import NotValidAtTime, SvidInvalid
 from svc.identity.errors import TrustDomainUnknown as BundleUnknown
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.verification import SvidEvidence, verify_svid
-from svc.notary.claims import Claims
-from svc.notary.envelope import Envelope, SignatureEntry, check_headers, check_set
-from svc.notary.errors import Malformed, NotaryError, SignerChainUntrusted, SignerTrustDomainUnknown
-from svc.notary.keys import verify_signature
-from svc.notary.profile import POST_QUANTUM_ALGORITHMS, Profile, check_chain_b_algorithm
-from svc.notary.x5c import decode_x5c, one_spiffe_id, uri_names
+from svc.notary.errors import NotaryRefused, SignerChainUntrusted, SignerTrustDomainUnknown
 from svc.strictjson import JsonRefused, b64u_encode, loads_object
 
 #: The version of statements and receipts.
@@ -108,7 +109,7 @@ def verify_envelope(
         now: the time of the verification, aware: the present, or for evidence the payload's ``iat``.
 
     Raises:
-        NotaryError: with the reason of the first failed check.
+        EnvelopeError: with the reason of the first failed check.
     """
     parsed = envelope if isinstance(envelope, Envelope) else Envelope.parse(envelope)
     check_headers(parsed.headers, typ)
@@ -148,7 +149,7 @@ def read_payload(payload: bytes, typ: str) -> Claims:
 
     Raises:
         Malformed: for JSON that is not strict, or a version that is no integer.
-        NotaryError: for another version.
+        EnvelopeError: for another version.
     """
     try:
         claims = Claims(loads_object(payload))
@@ -157,7 +158,7 @@ def read_payload(payload: bytes, typ: str) -> Claims:
     if typ != naming.TYPE_PQ_PROOF:
         found = claims.member("svc").integer("v")
         if found != VERSION:
-            raise NotaryError("unsupported_version", found=found, supported=VERSION)
+            raise EnvelopeError("unsupported_version", found=found, supported=VERSION)
     return claims
 
 
@@ -167,7 +168,7 @@ def read_certificates(entry: SignatureEntry, where: str) -> tuple[x509.Certifica
 
     Raises:
         Malformed: for certificates that are absent, unreadable or other than ``x5t#S256`` says, and for a ``kid``.
-        NotaryError: where the key of the leaf does not sign with the algorithm.
+        EnvelopeError: where the key of the leaf does not sign with the algorithm.
     """
     if entry.protected.kid is not None:
         raise Malformed(where=f"{where}.protected", defect="the member kid is forbidden beside certificates")
@@ -179,9 +180,9 @@ def read_certificates(entry: SignatureEntry, where: str) -> tuple[x509.Certifica
     try:
         expected_alg = certificate_key_algorithm(chain[0]).jose
     except SvidInvalid as error:
-        raise NotaryError("alg_not_allowed", alg=entry.alg, detail=str(error)) from error
+        raise EnvelopeError("alg_not_allowed", alg=entry.alg, detail=str(error)) from error
     if expected_alg != entry.alg:
-        raise NotaryError(
+        raise EnvelopeError(
             "alg_not_allowed", alg=entry.alg, detail=f"the key of the certificate signs with {expected_alg}"
         )
     return chain
@@ -190,7 +191,7 @@ def read_certificates(entry: SignatureEntry, where: str) -> tuple[x509.Certifica
 def check_issuer(alg: str, leaf: x509.Certificate, issuer: SpiffeID) -> None:
     """Check that the one URI name of a signing leaf is the payload's ``iss``."""
     if one_spiffe_id(leaf) != issuer:
-        raise NotaryError(
+        raise NotaryRefused(
             "issuer_mismatch", alg=alg, found=" and ".join(uri_names(leaf)) or "no URI name", issuer=issuer
         )
 
@@ -271,14 +272,14 @@ def _check_chain(chain: _SigningChain, issuer: SpiffeID, now: datetime, profile:
 
     Raises:
         SignerChainUntrusted: where it does not lead to the bundle, or breaks a rule of X.509-SVID.
-        NotaryError: where a certificate above the leaf is not valid, or the profile demands stronger certificates.
+        EnvelopeError: where a certificate above the leaf is not valid, or the profile demands stronger certificates.
     """
     moment = min(max(now, chain.leaf.not_valid_before_utc), chain.leaf.not_valid_after_utc)
     bundles = chain.bundles or BundleSet()
     try:
         evidence = verify_svid(chain.certificates, bundles, moment)
     except NotValidAtTime as error:
-        raise NotaryError(
+        raise NotaryRefused(
             "certificate_not_valid_at_time", chain=chain.role, issuer=issuer, moment=moment, cause=str(error)
         ) from error
     except SvidInvalid as error:
@@ -296,13 +297,13 @@ def _check_cnsa2(evidence: SvidEvidence, role: str) -> None:
     for certificate in evidence.chain:
         found = certificate_key_algorithm(certificate).name
         if found != demanded:
-            raise NotaryError(
+            raise EnvelopeError(
                 "alg_not_allowed", alg=found, detail=f"the profile cnsa2 demands {demanded} in the {role} chain"
             )
     for certificate in evidence.chain[:-1]:
         digest = certificate.signature_hash_algorithm
         if digest is not None and digest.name != "sha384":
-            raise NotaryError(
+            raise EnvelopeError(
                 "alg_not_allowed", alg=digest.name, detail="the profile cnsa2 demands certificates with SHA-384"
             )
 
@@ -315,7 +316,7 @@ def _check_binding(chains: Sequence[_SigningChain], issuer: SpiffeID) -> bytes:
         SHA-256 of the SVID's SubjectPublicKeyInfo; for a lone chain B leaf, the digest that it names.
 
     Raises:
-        NotaryError: where the binding is malformed, absent beside chain A, or names another key.
+        EnvelopeError: where the binding is malformed, absent beside chain A, or names another key.
     """
     found = {chain.role: chain.leaf for chain in chains}
     svid, leaf = found.get(_CLASSICAL), found.get(_POST_QUANTUM)
@@ -324,13 +325,13 @@ def _check_binding(chains: Sequence[_SigningChain], issuer: SpiffeID) -> bytes:
     try:
         bound_to = binding_of(leaf)
     except SvidInvalid as error:
-        raise NotaryError("chain_binding_mismatch", issuer=issuer, detail=str(error)) from error
+        raise NotaryRefused("chain_binding_mismatch", issuer=issuer, detail=str(error)) from error
     if svid is None:
         return spki_sha256(leaf) if bound_to is None else bound_to
     if bound_to is None:
-        raise NotaryError("chain_binding_mismatch", issuer=issuer, detail="it has no binding extension")
+        raise NotaryRefused("chain_binding_mismatch", issuer=issuer, detail="it has no binding extension")
     if bound_to != spki_sha256(svid):
-        raise NotaryError("chain_binding_mismatch", issuer=issuer, detail="it names the key of another SVID")
+        raise NotaryRefused("chain_binding_mismatch", issuer=issuer, detail="it names the key of another SVID")
     return bound_to
 
 
@@ -340,4 +341,6 @@ def _check_leaf_times(chains: Sequence[_SigningChain], issuer: SpiffeID, now: da
         start, end = chain.leaf.not_valid_before_utc, chain.leaf.not_valid_after_utc
         if chain.bundles is not None and not start <= now <= end:
             cause = f"its leaf is valid from {start:%Y-%m-%dT%H:%M:%SZ} to {end:%Y-%m-%dT%H:%M:%SZ}"
-            raise NotaryError("certificate_not_valid_at_time", chain=chain.role, issuer=issuer, moment=now, cause=cause)
+            raise NotaryRefused(
+                "certificate_not_valid_at_time", chain=chain.role, issuer=issuer, moment=now, cause=cause
+            )

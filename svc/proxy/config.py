@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
+from svc.envelope.envelope import MAX_ENVELOPE
 from svc.naming import DEFAULT_NOTARY_DATABASE, DEFAULT_SPIFFE_SOCKET, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
-from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.facts import DEFAULT_ALLOWED, Container, FactsInvalid, WorkloadFacts
 from svc.notary.receipt import Redaction
 from svc.notary.record_bound import PublishBound, RecordBound, largest_limit, largest_publish

@@ -18,12 +18,12 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.identity import BundleSet, SpiffeID, X509Svid
 from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.store.interface import INotaryStore
 from svc.transport.evidence import PeerEvidence
 from svc.workload.errors import CredentialsMissing, IdentityWithdrawn

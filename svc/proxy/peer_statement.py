@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from svc.notary.envelope import Envelope
+from svc.envelope.envelope import Envelope
 from svc.notary.statement import StatementEvidence
 from svc.transport.evidence import PeerEvidence
 

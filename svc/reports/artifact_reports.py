@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from svc.envelope.claims import utc_seconds
+from svc.envelope.ids import printed_id
 from svc.errors import printable
 from svc.notary.batchcheck import BatchPlace
-from svc.notary.claims import utc_seconds
 from svc.notary.evidence import TIME_ASSERTED
-from svc.notary.ids import printed_id
 from svc.notary.receiptcheck import ReceiptEvidence
 from svc.notary.statement import StatementEvidence
 from svc.notary.verification import EnvelopeEvidence

@@ -13,14 +13,14 @@ from typing import Final
 
 from cryptography import x509
 
+from svc.envelope.claims import utc_seconds
+from svc.envelope.ids import printed_id
+from svc.envelope.profile import Profile
 from svc.errors import printable
 from svc.identity.algorithms import certificate_key_algorithm, certificate_sha256
 from svc.identity.binding import binding_of
 from svc.identity.spiffeid import SpiffeID
-from svc.notary.claims import utc_seconds
 from svc.notary.evidence import EvidenceFile
-from svc.notary.ids import printed_id
-from svc.notary.profile import Profile
 from svc.notary.receiptcheck import ReceiptEvidence
 from svc.notary.statement import StatementEvidence
 from svc.notary.verification import EnvelopeEvidence

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from svc.envelope.claims import utc_seconds
+from svc.envelope.errors import detail_reason
+from svc.envelope.ids import printed_id
 from svc.errors import SvcError, printable
-from svc.notary.claims import utc_seconds
-from svc.notary.errors import detail_reason
 from svc.notary.evidence import TIME_ASSERTED, EvidenceFile, VerificationResult
 from svc.notary.exchange import ExchangeOutcome
-from svc.notary.ids import printed_id
 from svc.notary.receiptcheck import ReceiptEvidence
 from svc.notary.statement import StatementEvidence
 from svc.reports.account import Account, Section, Verdict

@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from svc.envelope.claims import Claims, utc_seconds
+from svc.envelope.errors import Malformed
 from svc.errors import printable
 from svc.notary.batchcheck import BatchPlace
-from svc.notary.claims import Claims, utc_seconds
-from svc.notary.errors import Malformed
 from svc.notary.statement import StatementEvidence
 from svc.reports.report import ABSENT, ReportLine
 

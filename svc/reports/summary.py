@@ -10,8 +10,8 @@ import json
 from collections.abc import Mapping
 from typing import Final
 
-from svc.notary.claims import Claims, utc_seconds
-from svc.notary.errors import Malformed
+from svc.envelope.claims import Claims, utc_seconds
+from svc.envelope.errors import Malformed
 
 #: The most characters of a text in a summary.
 MAX_TEXT: Final = 1024

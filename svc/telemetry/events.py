@@ -296,7 +296,7 @@ class Event(Enum):
         "unknown",
         "an identity wants more records than it may have now and is held back",
     )
-    PROFILE_WEAK = ("svc.notary.profile.weak", _SECURITY, _WARN, "unknown", "signatures are not quantum-safe")
+    PROFILE_WEAK = ("svc.envelope.profile.weak", _SECURITY, _WARN, "unknown", "signatures are not quantum-safe")
 
     STORE_OPENED = ("svc.store.opened", _OPERATIONAL, _INFO, "success", "notary database opened")
     STORE_CLOSED = ("svc.store.closed", _OPERATIONAL, _INFO, "success", "notary database closed")

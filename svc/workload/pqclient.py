@@ -23,6 +23,7 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer, IResponse
 from zope.interface import implementer
 
+from svc.envelope.envelope import Envelope
 from svc.errors import SvcError, printable
 from svc.identity.bundle import BundleSet
 from svc.identity.errors import SvidInvalid
@@ -31,7 +32,6 @@ from svc.identity.pqbundle import PqBundles
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
 from svc.identity.verification import verify_svid
-from svc.notary.envelope import Envelope
 from svc.notary.pqleaf import PqLeaf, PqLeafRequest, PqLeafResponse, make_proof
 from svc.strictjson import b64u_decode, loads_object
 from svc.transport.addresses import UnixAddress, parse_address

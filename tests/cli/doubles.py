@@ -25,6 +25,7 @@ from svc.cli.main import main
 from svc.cli.output import Console
 from svc.client.connection import HttpChannel, OpenConnection
 from svc.client.verification import Trust
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet, certificate_sha256, verify_svid
 from svc.notary.access import artifact_response, pending_response, receipt_location
 from svc.notary.batch import batch_artifact, sign_batch
@@ -33,7 +34,6 @@ from svc.notary.exchange import BodySummary, Peer, RecordedExchange, TlsFacts, s
 from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.notary.receipt import PayloadWriter, Redaction, sign_receipt, with_disclosures
 from svc.notary.verification import Anchors
 from svc.strictjson import b64u_encode

@@ -19,12 +19,12 @@ from svc.cli.curl.command import CURL_FLAGS
 from svc.cli.globals import Invocation
 from svc.cli.main import main
 from svc.cli.output import Console
+from svc.envelope.envelope import Envelope
+from svc.envelope.ids import parse_artifact_id, printed_id
 from svc.identity.archive import BundleArchive
 from svc.identity.pqbundle import PqBundles
 from svc.notary.access import receipt_path, statement_path
-from svc.notary.envelope import Envelope
 from svc.notary.exchange import BodySummary
-from svc.notary.ids import parse_artifact_id, printed_id
 from svc.reports.account import Verdict
 from svc.strictjson import b64u_encode, dumps, loads_object
 from svc.testing.ca import TestAuthority

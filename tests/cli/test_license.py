@@ -15,9 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc import strictyaml
 from svc.cli.documents import document_text
+from svc.envelope.claims import utc_seconds
 from svc.license.armour import MAX_FILE
 from svc.license.verification import verify_license
-from svc.notary.claims import utc_seconds
 from svc.testing.vectors import load_vectors
 from tests.cli.doubles import Ran, run_svc
 from tests.cli.test_transcripts import runs, transcript_of

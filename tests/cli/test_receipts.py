@@ -24,11 +24,11 @@ from svc.cli.receipts.listing import SummaryList, table
 from svc.cli.receipts.plan import Page
 from svc.cli.receipts.remote import MAX_PAGES, NotarySource
 from svc.cli.receipts.showing import ShowPlan
+from svc.envelope.ids import printed_id, receipt_id
 from svc.identity.pqbundle import PqBundles
 from svc.notary.access import problem
 from svc.notary.evidence import EvidenceFile
 from svc.notary.exchange import ExchangeOutcome, RecordedExchange
-from svc.notary.ids import printed_id, receipt_id
 from svc.notary.level import Level
 from svc.notary.receipt import ReceiptDraft, sign_receipt
 from svc.reports.summary import receipt_summary

@@ -13,8 +13,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.cli.trust import LocalTrust, NotASocket, SocketAbsent, read_pq_anchors
+from svc.envelope.profile import Profile
 from svc.identity.pqbundle import PqBundles
-from svc.notary.profile import Profile
 from svc.testing.workload import MemorySource
 from svc.workload.errors import PqFileMalformed, PqFileMissing, PqFileRefused
 from tests.cli.doubles import default_world, settled

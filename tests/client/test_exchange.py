@@ -19,11 +19,11 @@ from svc.client.exchange import ExchangeResult, Phase, run_exchange
 from svc.client.request import Request
 from svc.client.target import Target
 from svc.client.verification import BAD_STATEMENT, NO_STATEMENT, Demands
+from svc.envelope.ids import new_nonce
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet, SpiffeID
 from svc.notary.exchange import BodySummary, Peer, RecordedExchange, TlsFacts
-from svc.notary.ids import new_nonce
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
 from svc.testing.ca import TestAuthority
 from svc.wire.fields import Field

@@ -10,8 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.client.errors import RequestInvalid
 from svc.client.target import BrokerTarget, Target
+from svc.envelope.ids import printed_id
 from svc.notary.access import receipt_path, statement_path
-from svc.notary.ids import printed_id
 from svc.strictjson import b64u_encode
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.client.verification import with_broken_signature
-from svc.notary.envelope import Envelope
-from svc.notary.profile import Profile
+from svc.envelope.envelope import Envelope
+from svc.envelope.profile import Profile
 from tests.cli.doubles import default_world
 
 

@@ -11,11 +11,11 @@ from twisted.internet.interfaces import IProtocolFactory
 from twisted.internet.testing import MemoryReactorClock
 from twisted.test.iosim import FakeTransport, IOPump, connect
 
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet
 from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.testing.ca import TestAuthority
 from svc.testing.workload import MemorySource
 

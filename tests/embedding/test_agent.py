@@ -28,6 +28,7 @@ from svc.embedding import ArgumentInvalid, EmbeddingError, HttpAgent, StreamedRe
 from svc.embedding.agent import RequestBody, parse_level, request_fields
 from svc.embedding.pool import ConnectionPool, PoolLimits
 from svc.embedding.response import HIGH_WATER
+from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.identity import ExactID, Matcher
 from svc.notary.access import PROBLEM_TYPE_PREFIX
@@ -37,7 +38,6 @@ from svc.notary.errors import ReceiptRefused, StatementMissing
 from svc.notary.evidence import EvidenceFile, verify_offline
 from svc.notary.exchange import BodySummary
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.transport.errors import OwnCredentialsEnded
 from svc.transport.evidence import PeerEvidence
 from svc.wire.http1 import RequestHead

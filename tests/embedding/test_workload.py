@@ -18,14 +18,15 @@ from twisted.web.server import NOT_DONE_YET, Request, Site
 from svc.client.errors import ExchangeFailed, RefusedByServer
 from svc.embedding import ArgumentInvalid, EmbeddingError, VerifiedResponse, Workload
 from svc.embedding.issuing import STATEMENT_SECONDS, issue_statements
+from svc.envelope.envelope import MAX_ENVELOPE
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.identity import BundleSet, X509Svid
 from svc.notary.credentials import CredentialSet
-from svc.notary.envelope import MAX_ENVELOPE
-from svc.notary.errors import NotaryError, StatementMissing, StatementRefused
+from svc.notary.errors import StatementMissing, StatementRefused
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.telemetry.events import Event
 from svc.testing.workload import MemorySource
@@ -236,7 +237,7 @@ class StatementTests(SynchronousTestCase):
     def test_of_another_workload(self) -> None:
         """A valid statement of another workload is refused."""
         stolen = generation("/ns/demo/sa/other").statement.envelope.serialize()
-        with self.assertRaises(NotaryError) as refused:
+        with self.assertRaises(EnvelopeError) as refused:
             self.server.verify_statement(stolen, self.at_server.transport)
         self.assertEqual(refused.exception.reason, "subject_mismatch")
 
@@ -245,13 +246,13 @@ class StatementTests(SynchronousTestCase):
         envelope = bytearray(self.client.statement(self.at_client.transport))
         position = envelope.index(b'"payload"') + 20
         envelope[position] = ord("A") if envelope[position] != ord("A") else ord("B")
-        with self.assertRaises(NotaryError):
+        with self.assertRaises(EnvelopeError):
             self.server.verify_statement(bytes(envelope), self.at_server.transport)
 
     def test_without_roots(self) -> None:
         """Without post-quantum roots a hybrid statement is refused."""
         rootless = Workload(source(SERVER), reactor=self.network.reactor, pq_roots=PqRoots(BundleSet()), now=now)
-        with self.assertRaises(NotaryError) as refused:
+        with self.assertRaises(EnvelopeError) as refused:
             rootless.verify_statement(self.client.statement(self.at_client.transport), self.at_server.transport)
         self.assertEqual(refused.exception.reason, "trust_domain_unknown")
 

@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from svc.cli.license.report import unverified_report
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.ids import receipt_id
 from svc.errors import SvcError
 from svc.identity import verify_svid
 from svc.license.armour import armoured, read_armour
@@ -21,8 +23,6 @@ from svc.license.payload import License
 from svc.license.states import assess
 from svc.license.vendors import pinned_keys
 from svc.license.verification import UnverifiedLicense, VerifiedLicense
-from svc.notary.errors import NotaryError
-from svc.notary.ids import receipt_id
 from svc.notary.receipt_claims import ReceiptClaims
 from svc.policy.denylist import DenyList, plain_issuer
 from svc.policy.engine import Denied, PolicySet
@@ -259,7 +259,7 @@ def message_payload(data: bytes) -> None:
         assert ReceiptClaims.read(claims)
     except JsonRefused:
         return
-    except NotaryError as error:
+    except EnvelopeError as error:
         _shown(error)
     text = stored_report(claims, receipt_id(data), signed=True).render()
     assert text.replace("\n", "").isprintable(), repr(text)
@@ -270,7 +270,7 @@ def license_file(data: bytes) -> None:
     """A file is refused or has a license in it, which is read back from the file that we write of it."""
     try:
         text = read_armour(data)
-    except NotaryError as error:
+    except EnvelopeError as error:
         _shown(error)
         return
     assert read_armour(armoured(text).encode()).content == text.content
@@ -280,7 +280,7 @@ def license_payload(data: bytes) -> None:
     """A payload is refused or read as a license that is written, has a state at any time, and can be shown."""
     try:
         found = License.from_payload(data)
-    except NotaryError as error:
+    except EnvelopeError as error:
         _shown(error)
         return
     assert License.from_payload(found.to_payload()) == found

@@ -16,8 +16,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import TestCase
 
-from svc.notary.envelope import Envelope
-from svc.notary.ids import receipt_id, statement_id
+from svc.envelope.envelope import Envelope
+from svc.envelope.ids import receipt_id, statement_id
 from svc.notary.statement import Statement
 from svc.process.clock import utc_now
 from svc.process.turns import Turns

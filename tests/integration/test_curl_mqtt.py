@@ -26,8 +26,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.envelope import Envelope
-from svc.notary.ids import printed_id, receipt_id, statement_id
+from svc.envelope.envelope import Envelope
+from svc.envelope.ids import printed_id, receipt_id, statement_id
 from svc.wire.mqtt import Publish, Version
 from tests.integration.test_broker_clients import certificate
 from tests.peers import forked, webapp

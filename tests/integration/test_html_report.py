@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.errors import NotaryError
+from svc.envelope.errors import EnvelopeError
 from svc.notary.evidence import EvidenceFile, VerificationResult
 from svc.reports.exchange_account import stored_account, verification_account
 from svc.reports.html import html_page
@@ -18,7 +18,7 @@ class TidyTests(SynchronousTestCase):
     def test_valid(self) -> None:
         """They are valid HTML without a warning, whatever a claim contains."""
         evidence = evidence_of(client=None, response_trailers=((b"X-Sum", b"1"),))
-        failed = VerificationResult(error=NotaryError("wrong_type", found=HOSTILE, expected="x"))
+        failed = VerificationResult(error=EnvelopeError("wrong_type", found=HOSTILE, expected="x"))
         for accounts in (
             [account_of(evidence)],
             [account_of(EvidenceFile(FIXTURE.credentials.statement.envelope))],

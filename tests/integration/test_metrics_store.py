@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.ids import new_nonce
+from svc.envelope.ids import new_nonce
 from tests.integration.metrics_rig import Series, moves, page, series, world
 from tests.peers import webapp
 from tests.peers.independent_clients import Credentials, Ended, RawConnection

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.ids import new_nonce, printed_id
 from svc.naming import PROPERTY_NONCE, PROPERTY_RECEIPT_ID
-from svc.notary.ids import new_nonce, printed_id
 from svc.proxy.mqtt.recorder import MAX_OPEN_EXCHANGES
 from svc.proxy.records.release_points import ReleasePoint
 from svc.wire.mqtt import (

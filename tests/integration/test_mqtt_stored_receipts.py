@@ -11,8 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
+from svc.envelope.ids import new_nonce
 from svc.naming import PROPERTY_NONCE, PROPERTY_RECEIPT_ID
-from svc.notary.ids import new_nonce
 from svc.proxy.mqtt.recorder import MAX_OPEN_EXCHANGES
 from svc.proxy.records.release_points import ReleasePoint
 from svc.strictjson import b64u_encode

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.ids import new_nonce
+from svc.envelope.ids import new_nonce
 from tests.integration.test_store_postgresql import EMPTY
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry

@@ -8,8 +8,8 @@ from typing import Any, cast
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.envelope import Envelope
-from svc.notary.ids import statement_id
+from svc.envelope.envelope import Envelope
+from svc.envelope.ids import statement_id
 from svc.wire.mqtt import Acknowledgement, PacketType, Publish, ReasonCode, Subscribe, Subscription, Version
 from tests.integration.test_curl_mqtt import BrokerCase
 from tests.integration.test_curl_mqtt import Subscription as RunningCurl

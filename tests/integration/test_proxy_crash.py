@@ -22,7 +22,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.ids import new_nonce
+from svc.envelope.ids import new_nonce
 from svc.proxy.records.release_points import ReleasePoint
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry

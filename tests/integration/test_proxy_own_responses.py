@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.ids import new_nonce
+from svc.envelope.ids import new_nonce
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder

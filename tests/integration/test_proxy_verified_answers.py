@@ -26,8 +26,8 @@ from twisted.internet import reactor
 from twisted.internet.threads import deferToThread
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from svc.envelope.ids import new_nonce, receipt_id
 from svc.identity import SpiffeID
-from svc.notary.ids import new_nonce, receipt_id
 from svc.strictjson import b64u_decode
 from svc.workload.source import WorkloadSource
 from tests.peers import webapp

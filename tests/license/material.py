@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from svc import naming
+from svc.envelope.keys import Signer
 from svc.identity import TrustDomain
 from svc.license.armour import ArmouredText, armoured
 from svc.license.payload import License
 from svc.license.vendors import VendorKey, pinned_keys
 from svc.license.verification import VerifiedLicense
-from svc.notary.keys import Signer
 from svc.strictjson import b64u_encode, dumps
 from tests.vectors.material import forge, make_key, seed
 

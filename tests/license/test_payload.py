@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.errors import EnvelopeError
 from svc.identity import TrustDomain
 from svc.license.payload import MAX_DAYS, Enforcement, License, parse_instant
-from svc.notary.errors import NotaryError
 from svc.strictjson import b64u_encode
 from tests.license.material import LICENSE
 
@@ -82,7 +82,7 @@ class PayloadTests(SynchronousTestCase):
     @given(st.binary(max_size=200))
     def test_any_octets(self, data: bytes) -> None:
         """Any octets are refused with a reason."""
-        self.assertRaises(NotaryError, License.from_payload, data)
+        self.assertRaises(EnvelopeError, License.from_payload, data)
 
     @given(
         st.dictionaries(st.sampled_from(sorted(json.loads(LICENSE.to_payload()))), st.none() | st.integers() | TEXTS)
@@ -92,7 +92,7 @@ class PayloadTests(SynchronousTestCase):
         members = {**json.loads(LICENSE.to_payload()), **changes}
         try:
             License.from_payload(json.dumps(members).encode())
-        except NotaryError as error:
+        except EnvelopeError as error:
             self.assertTrue(error.reason)
 
     def test_warnings_are_ordered(self) -> None:

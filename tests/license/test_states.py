@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.errors import EnvelopeError
 from svc.license.payload import License
 from svc.license.states import (
     CLOCK_TOLERANCE,
@@ -22,7 +23,6 @@ from svc.license.states import (
     state_at,
 )
 from svc.license.verification import VerifiedLicense
-from svc.notary.errors import NotaryError
 from tests.license.material import KEYS, LICENSE, NOW, verified
 from tests.license.test_payload import licenses
 
@@ -148,7 +148,7 @@ class BestTests(SynchronousTestCase):
 
     def test_the_best_state_counts(self) -> None:
         """A valid one counts, wherever it stands; a refused one only where there is no other."""
-        bad = refused(NotaryError("signature_invalid", alg="Ed25519"))
+        bad = refused(EnvelopeError("signature_invalid", alg="Ed25519"))
         self.assertEqual((bad.state, bad.reason), (LicenseState.INVALID, "signature_invalid{Ed25519}"))
         valid = assess(verified(), NOW)
         expired = assess(verified(not_before=NOW - 99 * DAY, not_after=NOW - 40 * DAY), NOW)

@@ -7,11 +7,11 @@ from typing import Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.errors import EnvelopeError
 from svc.identity import TrustDomain
 from svc.license.errors import LicenseRefused
 from svc.license.states import Assessment, LicenseState, assess, refused
 from svc.license.verification import read_unverified, verify_license
-from svc.notary.errors import NotaryError
 from svc.testing.vectors import Vector, load_vectors
 from tests.license.material import KEYS
 
@@ -46,7 +46,7 @@ def assessment_of(vector: Vector) -> Assessment:
     domain, usage = vector.headers.get("trust-domain"), vector.headers.get("usage", "")
     try:
         verified = verify_license(file_of(vector), keys)
-    except NotaryError as error:
+    except EnvelopeError as error:
         return refused(error)
     return assess(
         verified,

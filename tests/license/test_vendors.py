@@ -7,9 +7,9 @@ import re
 from twisted.trial.unittest import SynchronousTestCase
 
 from docs.generator.pages import TOP
+from svc.envelope.keys import jwk_thumbprint
 from svc.license.payload import MAX_TEXT
 from svc.license.vendors import TEST_VENDOR_KIDS, VENDOR_KEYS, VendorKey, issuer_of, pem_parts, pinned_keys
-from svc.notary.keys import jwk_thumbprint
 from tests.license.material import TEST_VENDOR, TEST_VENDOR_FILE, signers, vendor_key
 from tests.refusals import assert_refused
 

@@ -15,17 +15,17 @@ from functools import cached_property
 from typing import cast
 
 from svc import naming
+from svc.envelope.envelope import Envelope, sign_envelope
+from svc.envelope.keys import Signer
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet, SpiffeID, SvidEvidence, X509Svid, certificate_sha256, verify_svid
 from svc.notary.artifact import BatchedReceipt, parse_receipt
 from svc.notary.batch import batch_artifact, sign_batch
 from svc.notary.credentials import CredentialSet
-from svc.notary.envelope import Envelope, sign_envelope
 from svc.notary.exchange import BodySummary, ObservedExchange, Peer, RecordedExchange, TlsFacts, prefix_digests
 from svc.notary.facts import Container, WorkloadFacts
-from svc.notary.keys import Signer
 from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.notary.publish import (
     AckedBy,
     PublishedMessage,

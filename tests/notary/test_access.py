@@ -10,6 +10,9 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.ids import IdMalformed, NonceMalformed, statement_id
+from svc.envelope.profile import Profile
 from svc.identity import parse_matcher
 from svc.notary.access import (
     NotaryNotFound,
@@ -31,9 +34,6 @@ from svc.notary.access import (
     root_response,
     statement_path,
 )
-from svc.notary.errors import NotaryError
-from svc.notary.ids import IdMalformed, NonceMalformed, statement_id
-from svc.notary.profile import Profile
 from svc.strictjson import loads_object
 from tests.notary.artifacts import NONCE, spiffe_id
 from tests.refusals import assert_refused
@@ -91,7 +91,7 @@ class ReservedTests(SynchronousTestCase):
         found = is_notary_path(path)
         try:
             parse_notary_path(path)
-        except NotaryError:
+        except EnvelopeError:
             return
         self.assertTrue(found)
 

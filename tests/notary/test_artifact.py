@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.envelope import MAX_ENVELOPE, Envelope
+from svc.envelope.errors import EnvelopeError, Malformed
 from svc.notary.artifact import BatchedReceipt, parse_receipt, receipt_from_object
 from svc.notary.batch import MAX_PATH, Inclusion, batch_artifact
-from svc.notary.envelope import MAX_ENVELOPE, Envelope
-from svc.notary.errors import Malformed, NotaryError
 from svc.notary.receipt import with_disclosures
 from svc.strictjson import dumps
 from tests.notary.artifacts import Fixture
@@ -71,9 +71,9 @@ class ShapeTests(SynchronousTestCase):
             largest = receipt.with_extra(note="n" * room).serialize()
             self.assertEqual(MAX_ENVELOPE, len(largest))
             self.assertEqual("n" * room, parse_receipt(largest).extra["note"])
-            error = self.assertRaises(NotaryError, parse_receipt, largest + b" ")
+            error = self.assertRaises(EnvelopeError, parse_receipt, largest + b" ")
             self.assertEqual("too_large", error.reason)
-            error = self.assertRaises(NotaryError, receipt.with_extra(note="n" * (room + 1)).serialize)
+            error = self.assertRaises(EnvelopeError, receipt.with_extra(note="n" * (room + 1)).serialize)
             self.assertEqual("too_large", error.reason)
 
     def test_served_text(self) -> None:
@@ -102,7 +102,7 @@ class PropertyTests(SynchronousTestCase):
             document.pop(name, None)
         try:
             receipt = parse_receipt(dumps(document))
-        except NotaryError:
+        except EnvelopeError:
             return
         self.assertEqual("signatures" in document, isinstance(receipt, Envelope))
         self.assertEqual("batch" in document, isinstance(receipt, BatchedReceipt))
@@ -127,6 +127,6 @@ class PropertyTests(SynchronousTestCase):
         for data in (noise, whole[:200] + noise + whole[200:], whole + noise):
             try:
                 receipt = parse_receipt(data)
-            except NotaryError:
+            except EnvelopeError:
                 continue
             self.assertEqual(receipt, parse_receipt(receipt.serialize()))

@@ -10,13 +10,13 @@ from typing import Any, Final
 from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.ids import parse_artifact_id
+from svc.envelope.profile import Profile
 from svc.identity import BundleArchive, SpiffeID, verify_svid
 from svc.notary.batchcheck import VerifiedBatchCache
-from svc.notary.errors import NotaryError
 from svc.notary.evidence import EvidenceFile, verify_offline
 from svc.notary.exchange import BodySummary, ObservedExchange, Peer, TlsFacts, prefix_digests, split_target
-from svc.notary.ids import parse_artifact_id
-from svc.notary.profile import Profile
 from svc.notary.receiptcheck import verify_receipt
 from svc.notary.statement import SelfIssued, verify_statement
 from svc.notary.verification import Anchors
@@ -192,7 +192,7 @@ class ArtifactVectorTests(SynchronousTestCase):
             found = "ok"
             try:
                 verify(vector)
-            except NotaryError as error:
+            except EnvelopeError as error:
                 found = error.detail_reason
             if found != vector.expect:
                 wrong.append(f"{vector.name}: expected {vector.expect}, got {found}")

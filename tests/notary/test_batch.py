@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
+from svc.envelope.envelope import MAX_ENVELOPE, Envelope
+from svc.envelope.errors import EnvelopeError, Malformed
 from svc.notary.batch import (
     BATCH_ROOM,
     MAX_BATCH,
@@ -21,8 +23,6 @@ from svc.notary.batch import (
     receipt_leaf,
     sign_batch,
 )
-from svc.notary.envelope import MAX_ENVELOPE, Envelope
-from svc.notary.errors import Malformed, NotaryError
 from svc.notary.merkle import HASH_FUNCTIONS, path_length, root_of_path
 from svc.notary.receipt import ReceiptDraft
 from svc.strictjson import b64u_decode, b64u_encode, loads_object
@@ -186,7 +186,7 @@ class ArtifactTests(SynchronousTestCase):
         self.assertLessEqual(MAX_ENVELOPE - 2, len(longest))
         self.assertLessEqual(len(longest), MAX_ENVELOPE)
         error = self.assertRaises(
-            NotaryError, batch_artifact, bytes(room + 2), batch.inclusions[0], batch.envelope, None
+            EnvelopeError, batch_artifact, bytes(room + 2), batch.inclusions[0], batch.envelope, None
         )
         self.assertEqual("too_large", error.reason)
 

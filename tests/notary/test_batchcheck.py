@@ -8,13 +8,13 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.envelope import Envelope
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet, TrustAnchor, X509Bundle
 from svc.notary.artifact import BatchedReceipt
 from svc.notary.batch import sign_batch
 from svc.notary.batchcheck import BatchPlace, VerifiedBatchCache
-from svc.notary.envelope import Envelope
-from svc.notary.errors import NotaryError
-from svc.notary.profile import Profile
 from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
 from svc.notary.verification import Anchors
 from tests.notary.artifacts import NOW, Fixture, counting_random, seen_of
@@ -80,7 +80,7 @@ class EvidenceTests(SynchronousTestCase):
         """The octets of the artifact give the same evidence; the identifier is compared before anything else."""
         self.assertEqual(verify(), verify(BATCHED.serialize()))
         self.assertEqual(verify().id, verify(expected_id=verify().id).id)
-        error = self.assertRaises(NotaryError, verify, flipped(BATCHED), expected_id="A" * 43)
+        error = self.assertRaises(EnvelopeError, verify, flipped(BATCHED), expected_id="A" * 43)
         self.assertEqual("id_mismatch", error.reason)
 
     def test_every_place(self) -> None:
@@ -102,7 +102,7 @@ class EvidenceTests(SynchronousTestCase):
             (dataclasses.replace(other, inclusion=moved), "inclusion_invalid"),
             (other, "inclusion_invalid"),
         ):
-            error = self.assertRaises(NotaryError, verify, receipt, statement=None)
+            error = self.assertRaises(EnvelopeError, verify, receipt, statement=None)
             self.assertEqual(reason, error.detail_reason)
 
     def test_payload_that_is_no_receipt(self) -> None:
@@ -117,7 +117,7 @@ class EvidenceTests(SynchronousTestCase):
             drafts = [draft, dataclasses.replace(draft, payload=payload)]
             signed = sign_batch(drafts, credentials.spiffe_id, credentials.signers, draft.issued_at, counting_random())
             receipt = BatchedReceipt(payload, signed.inclusions[1], Envelope.parse(signed.envelope))
-            self.assertEqual(reason, self.assertRaises(NotaryError, verify, receipt).reason)
+            self.assertEqual(reason, self.assertRaises(EnvelopeError, verify, receipt).reason)
 
 
 class CacheTests(SynchronousTestCase):
@@ -148,14 +148,14 @@ class CacheTests(SynchronousTestCase):
         """Place, path and claims of each receipt are checked, also beside a batch that is cached."""
         self.verify()
         moved = dataclasses.replace(BATCHED, inclusion=dataclasses.replace(BATCHED.inclusion, index=0))
-        self.assertEqual("inclusion_invalid", self.assertRaises(NotaryError, self.verify, moved).reason)
+        self.assertEqual("inclusion_invalid", self.assertRaises(EnvelopeError, self.verify, moved).reason)
         seen = seen_of(FIXTURE.exchange(path="/other"))
-        self.assertEqual("request_mismatch", self.assertRaises(NotaryError, self.verify, seen=seen).reason)
+        self.assertEqual("request_mismatch", self.assertRaises(EnvelopeError, self.verify, seen=seen).reason)
 
     def test_refusals_are_not_cached(self) -> None:
         """A batch whose signature is wrong is refused each time, before and after the right one."""
         for _ in range(2):
-            error = self.assertRaises(NotaryError, self.verify, flipped(BATCHED))
+            error = self.assertRaises(EnvelopeError, self.verify, flipped(BATCHED))
             self.assertEqual("signature_invalid{ML-DSA-65}", error.detail_reason)
             self.verify()
 
@@ -167,7 +167,7 @@ class CacheTests(SynchronousTestCase):
         same = Anchors(BundleSet(dict(FIXTURE.anchors.spiffe.bundles)), FIXTURE.anchors.pq)
         self.assertIs(first, self.chain(anchors=same))
         other = Anchors(FIXTURE.anchors.spiffe, Fixture().anchors.pq)
-        self.assertEqual("chain_untrusted", self.assertRaises(NotaryError, self.verify, anchors=other).reason)
+        self.assertEqual("chain_untrusted", self.assertRaises(EnvelopeError, self.verify, anchors=other).reason)
         self.assertIsNot(first, self.chain())
 
     def test_validity(self) -> None:
@@ -177,7 +177,7 @@ class CacheTests(SynchronousTestCase):
         start = max(chain[0].not_valid_before_utc for chain in chains)
         end = min(chain[0].not_valid_after_utc for chain in chains)
         for moment in (start - SECOND, end + SECOND):
-            error = self.assertRaises(NotaryError, self.verify, now=moment)
+            error = self.assertRaises(EnvelopeError, self.verify, now=moment)
             self.assertEqual("certificate_not_valid_at_time", error.reason)
 
     def test_window_of_a_root(self) -> None:
@@ -187,7 +187,7 @@ class CacheTests(SynchronousTestCase):
         limited = BundleSet.of(X509Bundle(bundle.trust_domain, (TrustAnchor(bundle.certificates[0], NOW, end),)))
         anchors = Anchors(FIXTURE.anchors.spiffe, limited)
         self.assertIs(self.chain(anchors=anchors), self.chain(anchors=anchors, now=end))
-        error = self.assertRaises(NotaryError, self.verify, anchors=anchors, now=end + SECOND)
+        error = self.assertRaises(EnvelopeError, self.verify, anchors=anchors, now=end + SECOND)
         self.assertEqual("certificate_not_valid_at_time", error.reason)
 
     def test_limit(self) -> None:

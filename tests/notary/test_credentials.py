@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet, X509Svid
 from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.notary.statement import verify_statement
 from svc.notary.verification import Anchors
 from svc.testing.ca import TestAuthority

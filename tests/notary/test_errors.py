@@ -7,11 +7,11 @@ import string
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.errors import SvcError
+from svc.envelope.errors import EnvelopeError, detail_reason
 from svc.notary import errors
-from svc.notary.errors import NotaryError, ReceiptRefused, SignerChainUntrusted, StatementRefused, detail_reason
+from svc.notary.errors import NotaryError, NotaryRefused, ReceiptRefused, SignerChainUntrusted, StatementRefused
 
-CLASSES = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, NotaryError)]
+CLASSES = [each for each in vars(errors).values() if inspect.isclass(each) and issubclass(each, NotaryRefused)]
 #: Sentence and hint by class and reason; a class that others derive from is not raised itself.
 TEXTS = {
     (each, reason): (row.sentence, row.hint)
@@ -20,7 +20,7 @@ TEXTS = {
 } | {
     (each, each.reason): ((each.__doc__ or "").strip(), each.hint)
     for each in CLASSES
-    if each not in (NotaryError, StatementRefused, ReceiptRefused)
+    if each not in (NotaryRefused, StatementRefused, ReceiptRefused)
 }
 
 
@@ -32,7 +32,7 @@ class ReasonTests(SynchronousTestCase):
         for key, (sentence, hint) in TEXTS.items():
             self.assertNotIn("\n", sentence, key)
             self.assertFalse(sentence[0].isupper() or sentence.endswith("."), key)
-            self.assertTrue(hint or key == (NotaryError, "method_not_allowed"), key)
+            self.assertTrue(hint or key == (NotaryRefused, "method_not_allowed"), key)
 
     def test_evidence_fills_the_texts(self) -> None:
         """With its evidence each sentence and hint is filled completely, and so is the reason."""
@@ -46,9 +46,9 @@ class ReasonTests(SynchronousTestCase):
     def test_parameter(self) -> None:
         """A reason with a parameter is written as the formats write it."""
         for error, expected in (
-            (NotaryError("signature_invalid", alg="ES256"), "signature_invalid{ES256}"),
             (SignerChainUntrusted(chain="pq", issuer="x", cause="y"), "chain_untrusted{pq}"),
-            (NotaryError("wrong_type", found="a", expected="b"), "wrong_type"),
+            (NotaryRefused("proof_mismatch", member="aud"), "proof_mismatch{aud}"),
+            (NotaryRefused("no_anchor"), "no_anchor"),
             (ReceiptRefused("request_mismatch", part="header:3"), "request_mismatch{header:3}"),
         ):
             self.assertEqual((error.detail_reason, detail_reason(error)), (expected, expected))
@@ -57,9 +57,9 @@ class ReasonTests(SynchronousTestCase):
         """Statements and receipts are refused with 502; rows of the table may set another status."""
         self.assertEqual(StatementRefused("transport_unbound").http_status, 502)
         self.assertEqual(ReceiptRefused("nonce_mismatch").http_status, 502)
-        self.assertEqual(NotaryError("too_large", size=2, limit=1).http_status, 413)
+        self.assertEqual(NotaryRefused("caller_mismatch", spiffe_id="a", caller="b").http_status, 403)
 
-    def test_hostile_evidence(self) -> None:
-        """Control characters of a message from outside do not reach the terminal."""
-        error: SvcError = NotaryError("wrong_type", found="\x1b[2J", expected="b")
-        self.assertEqual(str(error), "the envelope is of type \\x1b[2J, expected was b")
+    def test_public_name(self) -> None:
+        """Who catches the public name catches what the envelope is refused for, and what the notary refuses."""
+        self.assertIs(NotaryError, EnvelopeError)
+        self.assertTrue(all(issubclass(each, NotaryError) for each in CLASSES))

@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
+from svc.envelope.envelope import Envelope
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet
-from svc.notary.envelope import Envelope
-from svc.notary.errors import EvidenceInvalid, NotaryError, ReceiptRefused
+from svc.notary.errors import EvidenceInvalid, ReceiptRefused
 from svc.notary.evidence import MAX_BODY, MAX_EVIDENCE, EvidenceFile, VerificationResult, verify_offline
 from svc.notary.exchange import BodySummary
 from svc.notary.facts import FactsInvalid
-from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
 from svc.strictjson import MAX_NODES, dumps, loads_object
 from tests.notary.artifacts import NO_ANCHORS, NOW, REQUEST_BODY, RESPONSE_BODY, Fixture, resigned, spiffe_id
@@ -55,7 +56,7 @@ def refusal(evidence: EvidenceFile, **changes: object) -> str:
     """The precise reason for which evidence is refused."""
     try:
         verify(evidence, **changes)
-    except NotaryError as error:
+    except EnvelopeError as error:
         return error.detail_reason
     return "ok"
 
@@ -102,7 +103,7 @@ class FileTests(SynchronousTestCase):
             ("malformed", {"response": {"body": "a"}}),
             ("malformed", {"response": {"body": "a-_="}}),
         ):
-            error = self.assertRaises(NotaryError, EvidenceFile.parse, dumps({**right, **changes}))
+            error = self.assertRaises(EnvelopeError, EvidenceFile.parse, dumps({**right, **changes}))
             self.assertEqual(reason, error.detail_reason, changes)
 
     def test_body_beyond_the_limit(self) -> None:
@@ -128,7 +129,7 @@ class FileTests(SynchronousTestCase):
     @given(st.binary(max_size=80) | st.sampled_from([b"{}", b'{"type":"svc-evidence/1","v":1}']))
     def test_any_octets(self, octets: bytes) -> None:
         """Any octets are a typed error or evidence."""
-        error = self.assertRaises(NotaryError, EvidenceFile.parse, octets)
+        error = self.assertRaises(EnvelopeError, EvidenceFile.parse, octets)
         self.assertIn(error.detail_reason, ("malformed", "unsupported_version"))
 
 

@@ -15,6 +15,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
+from svc.envelope.envelope import MAX_ENVELOPE, Envelope, sign_envelope
+from svc.envelope.errors import EnvelopeError, Malformed
+from svc.envelope.keys import Signer
+from svc.envelope.profile import Profile
 from svc.identity import (
     BundleSet,
     SpiffeID,
@@ -24,12 +28,8 @@ from svc.identity import (
     binding_of,
     verify_svid,
 )
-from svc.notary.envelope import MAX_ENVELOPE, Envelope, sign_envelope
-from svc.notary.errors import Malformed, NotaryError
-from svc.notary.keys import Signer
 from svc.notary.pqissuer import MAX_CHALLENGES, Challenges, PqIssuer
 from svc.notary.pqleaf import PqLeaf, PqLeafRequest, PqLeafResponse, make_proof
-from svc.notary.profile import Profile
 from svc.notary.verification import Anchors, verify_envelope
 from svc.strictjson import b64u_decode, dumps
 from svc.testing.ca import TestAuthority
@@ -100,7 +100,7 @@ class ChallengeTests(SynchronousTestCase):
         """Whether it can be used; it is used up then."""
         try:
             challenges.consume(challenge, caller, now)
-        except NotaryError:
+        except EnvelopeError:
             return False
         return True
 
@@ -376,4 +376,4 @@ class CodecTests(SynchronousTestCase):
         """Any octets give a value or a typed error."""
         octets = data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass")
         for parse in (PqLeafResponse.parse, PqLeafRequest.parse):
-            self.assertRaises(NotaryError, parse, octets)
+            self.assertRaises(EnvelopeError, parse, octets)

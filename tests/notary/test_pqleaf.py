@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
+from svc.envelope.envelope import Envelope, sign_envelope
+from svc.envelope.errors import EnvelopeError, Malformed
+from svc.envelope.keys import Signer
 from svc.identity import SpiffeID, SvidEvidence, X509Svid, verify_svid
-from svc.notary.envelope import Envelope, sign_envelope
-from svc.notary.errors import Malformed, NotaryError
-from svc.notary.keys import Signer
 from svc.notary.pqleaf import PROOF_LEEWAY, PqLeaf, check_proof, claimed_challenge, make_proof
 from svc.strictjson import b64u_encode, dumps
 from svc.testing.ca import TestAuthority
@@ -130,7 +130,7 @@ class ProofTests(SynchronousTestCase):
             payload = dumps({**claims, **changes})
         except UnicodeEncodeError:
             return
-        self.assertRaises(NotaryError, check, Envelope(payload, envelope.signatures))
+        self.assertRaises(EnvelopeError, check, Envelope(payload, envelope.signatures))
 
 
 class PqLeafTests(SynchronousTestCase):

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
+from svc.envelope.envelope import MAX_ENVELOPE, Envelope
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.profile import Profile
 from svc.notary.batch import BATCH_ROOM
-from svc.notary.envelope import MAX_ENVELOPE, Envelope
-from svc.notary.errors import NotaryError
 from svc.notary.evidence import EvidenceFile, verify_offline
 from svc.notary.exchange import BodySummary, ExchangeOutcome, Peer
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.notary.publish import (
     ACKNOWLEDGEMENTS,
     REASON_NAMES,
@@ -78,7 +78,7 @@ def refusal(receipt: Envelope | bytes, **changes: object) -> str:
     """Return why a receipt is refused, or ``ok``."""
     try:
         verified(receipt, **changes)
-    except NotaryError as error:
+    except EnvelopeError as error:
         return error.detail_reason
     return "ok"
 
@@ -402,7 +402,7 @@ class VerificationTests(SynchronousTestCase):
         payload["svc"]["request"][name] = value
         try:
             self.assertIsInstance(ReceiptClaims.read(payload).request, PublishClaims)
-        except NotaryError as error:
+        except EnvelopeError as error:
             self.assertEqual("malformed", error.reason)
 
     @given(
@@ -458,7 +458,7 @@ class EvidenceTests(SynchronousTestCase):
         try:
             parsed = EvidenceFile.parse(file.serialize())
             self.assertTrue(verify_offline(parsed, profile=Profile.HYBRID, anchors=FIXTURE.anchors, now=LATER).ok)
-        except NotaryError as error:
+        except EnvelopeError as error:
             return error.detail_reason
         return "ok"
 

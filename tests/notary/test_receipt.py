@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.ids import receipt_id
 from svc.notary.exchange import BodySummary, ExchangeOutcome, recorded_headers
-from svc.notary.ids import receipt_id
 from svc.notary.level import Level
 from svc.notary.receipt import (
     REDACTED_ALWAYS,

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
-from svc.notary.envelope import Envelope
-from svc.notary.errors import NotaryError
+from svc.envelope.envelope import Envelope
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.profile import Profile
 from svc.notary.exchange import EMPTY_BODY, BodySummary, ExchangeOutcome, ObservedExchange, RecordedExchange, TlsFacts
 from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
 from svc.strictjson import loads_object
@@ -45,7 +45,7 @@ def refusal(envelope: Envelope | bytes, seen: ObservedExchange | None = None, **
     """The precise reason for which a receipt is refused."""
     try:
         verified(envelope, seen or seen_of(FIXTURE.exchange()), **changes)
-    except NotaryError as error:
+    except EnvelopeError as error:
         return error.detail_reason
     return "ok"
 
@@ -163,7 +163,7 @@ class TimeTests(SynchronousTestCase):
         self.assertEqual("certificate_not_valid_at_time", refusal(FIXTURE.receipt(), now=later))
         ahead = changed(iat=int(NOW.timestamp()) + 900)
         evidence_of_nothing = {"seen": None, "at_iat": True, "now": NOW}
-        self.assertRaises(NotaryError, verified, ahead, **evidence_of_nothing)
+        self.assertRaises(EnvelopeError, verified, ahead, **evidence_of_nothing)
 
 
 class ConnectionTests(SynchronousTestCase):
@@ -259,7 +259,7 @@ class RequestTests(SynchronousTestCase):
             found = "ok"
             try:
                 verified(given_, None)
-            except NotaryError as error:
+            except EnvelopeError as error:
                 found = error.detail_reason
             self.assertEqual(reason, found, disclosures)
 

@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.envelope import MAX_ENVELOPE
 from svc.identity import SpiffeID
 from svc.notary.batch import BATCH_ROOM
-from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.exchange import BodySummary, ExchangeOutcome, Peer, RecordedExchange, TlsFacts, split_target
 from svc.notary.level import Level
 from svc.notary.receipt import PayloadWriter, ReceiptDraft, Redaction

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.ids import IdMalformed
 from svc.notary.access import receipt_location
-from svc.notary.errors import NotaryError
-from svc.notary.ids import IdMalformed
 from svc.notary.response_headers import (
     named_level,
     named_receipt_path,
@@ -68,7 +68,7 @@ class NamedTests(SynchronousTestCase):
         """Whatever the header contains, only the own path is returned."""
         try:
             path = named_receipt_path(head_with((b"Svc-Receipt-Location", value)), NONCE)
-        except NotaryError:
+        except EnvelopeError:
             return
         self.assertEqual(path, receipt_location(NONCE))
 

@@ -9,13 +9,14 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
+from svc.envelope.envelope import Envelope
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.ids import statement_id
+from svc.envelope.keys import Signer
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet, certificate_sha256, spki_sha256, verify_svid
-from svc.notary.envelope import Envelope
-from svc.notary.errors import IdentityUnexpected, NotaryError
+from svc.notary.errors import IdentityUnexpected
 from svc.notary.facts import WorkloadFacts
-from svc.notary.ids import statement_id
-from svc.notary.keys import Signer
-from svc.notary.profile import Profile
 from svc.notary.statement import SelfIssued, Statement, issue_statement
 from svc.notary.verification import Anchors
 from svc.strictjson import b64u_encode, dumps, loads_object
@@ -38,7 +39,7 @@ def refusal(envelope: Envelope | bytes, **changes: object) -> str:
     """The precise reason for which a statement is refused."""
     try:
         FIXTURE.verified_statement(envelope, **changes)  # type: ignore[arg-type]
-    except NotaryError as error:
+    except EnvelopeError as error:
         return error.detail_reason
     return "ok"
 

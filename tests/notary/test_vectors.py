@@ -8,10 +8,10 @@ from typing import Final
 from cryptography import x509
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.profile import Profile
 from svc.identity import SpiffeID, verify_svid
-from svc.notary.errors import NotaryError
 from svc.notary.pqleaf import check_proof
-from svc.notary.profile import Profile
 from svc.notary.verification import verify_envelope
 from svc.testing.vectors import Vector, load_vectors, vector_anchors
 
@@ -89,7 +89,7 @@ def outcome(vector: Vector) -> str:
                 anchors=anchors,
                 now=vector.moment(),
             )
-    except NotaryError as error:
+    except EnvelopeError as error:
         return error.detail_reason
     return "ok"
 

@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
+from svc.envelope.envelope import Envelope, sign_envelope
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.keys import Signer
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet, TrustDomain, X509Bundle, certificate_sha256, spki_sha256
-from svc.notary.envelope import Envelope, sign_envelope
-from svc.notary.errors import NotaryError, SignerChainUntrusted, SignerTrustDomainUnknown
-from svc.notary.keys import Signer
-from svc.notary.profile import Profile
+from svc.notary.errors import SignerChainUntrusted, SignerTrustDomainUnknown
 from svc.notary.verification import Anchors, EnvelopeEvidence, verify_envelope
 from svc.strictjson import b64u_decode, b64u_encode, dumps
 from tests.peers.waiting import rounds
@@ -120,7 +121,7 @@ def outcome_with(defects: Collection[str]) -> str:
             Anchors(BundleSet(), BundleSet()) if "trust domain" in defects else Anchors(chain_a, chain_b),
             now=NOW + 2 * HOUR if "times" in defects else NOW,
         )
-    except NotaryError as error:
+    except EnvelopeError as error:
         return error.detail_reason
     return "ok"
 
@@ -211,7 +212,7 @@ class TrustTests(SynchronousTestCase):
     def test_typ(self) -> None:
         """A receipt is not accepted where a statement is expected, though everything else holds."""
         for typ in (naming.TYPE_STATEMENT, naming.TYPE_PQ_PROOF, naming.TYPE_BOOTSTRAP, ""):
-            self.assertEqual(self.assertRaises(NotaryError, verify, typ=typ).reason, "wrong_type")
+            self.assertEqual(self.assertRaises(EnvelopeError, verify, typ=typ).reason, "wrong_type")
 
     def test_signature_taken_from_another(self) -> None:
         """Signatures of two artifacts of the same workload cannot be combined."""
@@ -270,7 +271,7 @@ class FlipTests(SynchronousTestCase):
         """Expect a refusal, or the same meaning."""
         try:
             evidence = verify(data)
-        except NotaryError:
+        except EnvelopeError:
             return
         self.assertEqual((evidence.payload, evidence.issuer, evidence.leaf), (PAYLOAD, verify().issuer, SVID[0]))
 
@@ -293,7 +294,7 @@ class FlipTests(SynchronousTestCase):
         octets = bytearray(b64u_decode(holder[member]))
         octets[position % len(octets)] ^= 1 << position % 8
         holder[member] = b64u_encode(bytes(octets))
-        self.assertRaises(NotaryError, verify, dumps(document))
+        self.assertRaises(EnvelopeError, verify, dumps(document))
 
     @settings(max_examples=100, deadline=None)
     @given(st.integers(0, 1), st.integers(0, 10**6))
@@ -306,4 +307,4 @@ class FlipTests(SynchronousTestCase):
         text = bytearray(x5c[0].encode("ascii"))
         text[position % len(text)] ^= 1 << position % 7
         x5c[0] = text.decode("latin-1")
-        self.assertRaises(NotaryError, verify, dumps(document))
+        self.assertRaises(EnvelopeError, verify, dumps(document))

@@ -16,7 +16,7 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest
 
-from svc.notary.ids import new_nonce
+from svc.envelope.ids import new_nonce
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder
 from tests.peers.independent_clients import Credentials, RawConnection, Response

@@ -16,15 +16,15 @@ from twisted.internet.defer import Deferred, ensureDeferred, succeed
 from twisted.internet.protocol import Factory, Protocol
 
 from svc import naming
+from svc.envelope.keys import Signer
+from svc.envelope.profile import Profile
 from svc.identity import SpiffeID, X509Svid, certificate_sha256
 from svc.identity.bundle import BundleSet
 from svc.notary.access import receipt_location
 from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import BodySummary, Peer, RecordedExchange, TlsFacts
 from svc.notary.facts import WorkloadFacts
-from svc.notary.keys import Signer
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.notary.receipt import PayloadWriter, Redaction, sign_receipt, with_disclosures
 from svc.notary.statement import Statement, issue_statement
 from svc.strictjson import b64u_encode

@@ -8,11 +8,11 @@ import hashlib
 import json
 from datetime import UTC, datetime
 
+from svc.envelope.ids import receipt_id
+from svc.envelope.profile import Profile
 from svc.identity.archive import BundleArchive
 from svc.notary.artifact import parse_receipt
 from svc.notary.exchange import BodySummary, ExchangeOutcome
-from svc.notary.ids import receipt_id
-from svc.notary.profile import Profile
 from svc.notary.receipt_claims import ReceiptClaims
 from svc.notary.receiptcheck import verify_receipt
 from svc.notary.statement import StatementEvidence, verify_statement
@@ -48,7 +48,7 @@ class ReceiptVerifier:
             What it claims; None where the proxy has none.
 
         Raises:
-            NotaryError: it does not verify.
+            EnvelopeError: it does not verify.
             AssertionError: the proxy answers something else.
         """
         found = connection.request(f"{NOTARY}/receipts/by-request/{nonce}")

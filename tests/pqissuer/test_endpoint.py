@@ -21,10 +21,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authority.attestation import CallerNotAttested
 from svc.authority.pqcallers import Attest, UnixCaller, listed, registered
 from svc.authority.registration import Entry, Registry, Selectors
+from svc.envelope.envelope import Envelope
 from svc.errors import SvcError
 from svc.identity import BundleSet, SpiffeID, TrustDomain, X509Bundle, X509Svid, verify_svid
 from svc.identity.pqbundle import PqBundles
-from svc.notary.envelope import Envelope
 from svc.notary.pqissuer import MAX_CHALLENGES, PqIssuer
 from svc.notary.pqleaf import PqLeaf, PqLeafRequest, PqLeafResponse, make_proof
 from svc.pqissuer.endpoint import CallerRefused, PqService, pq_site

@@ -15,11 +15,11 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet, SpiffeID, X509Svid, verify_svid
 from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.notary.statement import StatementEvidence
 from svc.notary.verification import Anchors

@@ -10,12 +10,12 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.identity import X509Svid
 from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.proxy.credential_rotation import BURST, CHECK_EVERY, CredentialRotation, CredentialsUnmade
 from svc.store.errors import StoreClosed, StoreUnavailable
 from svc.store.records import StatementRecord

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.ids import parse_nonce
 from svc.identity import ExactID
-from svc.notary.ids import parse_nonce
 from svc.notary.level import Level
 from svc.policy import Denied, Permit
 from svc.policy.attributes import Attributes, AttributeSource

@@ -10,10 +10,10 @@ from twisted.internet.error import ConnectionAborted
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet, X509Svid
 from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
-from svc.notary.profile import Profile
 from svc.proxy.listener import Listener
 from tests.proxy.parts import Ports, ServerEndpoint, settings_of
 from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, Handle, Rig, Wire, evidence_of

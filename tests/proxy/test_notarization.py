@@ -10,11 +10,11 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.envelope import MAX_ENVELOPE, Envelope
+from svc.envelope.ids import receipt_id
 from svc.identity import BundleSet, X509Bundle
 from svc.notary.artifact import BatchedReceipt, parse_receipt
-from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.exchange import BodySummary
-from svc.notary.ids import receipt_id
 from svc.notary.level import Level
 from svc.notary.receipt import Redaction
 from svc.proxy.connection_settings import LimitSettings, TimeoutSettings

@@ -21,17 +21,17 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
+from svc.envelope.envelope import MAX_ENVELOPE, Envelope
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet, X509Svid
 from svc.notary.artifact import BatchedReceipt
 from svc.notary.batch import Inclusion
 from svc.notary.beginnings import PIECE
 from svc.notary.credentials import CredentialSet
-from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.evidence import EvidenceFile, verify_offline
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.notary.statement import Statement, issue_statement
 from svc.notary.verification import Anchors
 from svc.policy.attributes import UNKNOWN, Attributes, SecurityLevel

@@ -12,9 +12,9 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.envelope import MAX_ENVELOPE
 from svc.identity import X509Svid, parse_matcher
 from svc.notary.access import receipts_path
-from svc.notary.envelope import MAX_ENVELOPE
 from svc.proxy.http.notary_endpoint import _continuation
 from svc.store.errors import SearchesBusy
 from svc.store.records import MAX_FOUND, FoundReceipts, ReceiptQuery, RecordPosition, StoredReceipt

@@ -15,13 +15,13 @@ from twisted.internet.error import CannotListenError, ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.identity import X509Svid
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.policyfiles.settings import load_policies
 from svc.policyfiles.watch import PolicyWatch

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
+from svc.envelope.ids import printed_id
+from svc.envelope.profile import Profile
 from svc.notary.evidence import TIME_ASSERTED
 from svc.notary.exchange import BodySummary
 from svc.notary.facts import Container, WorkloadFacts
-from svc.notary.ids import printed_id
-from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
 from svc.reports.artifact_reports import receipt_report, statement_report, stored_report, unverified_statement_report

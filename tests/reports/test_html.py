@@ -15,15 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.ids import printed_id
+from svc.envelope.keys import Signer
+from svc.envelope.profile import Profile
 from svc.errors import printable
 from svc.identity import BundleSet
-from svc.notary.errors import NotaryError
+from svc.notary.errors import NotaryRefused
 from svc.notary.evidence import TIME_ASSERTED, EvidenceFile, VerificationResult, verify_offline
 from svc.notary.exchange import BodySummary, ExchangeOutcome
 from svc.notary.facts import Container, WorkloadFacts
-from svc.notary.ids import printed_id
-from svc.notary.keys import Signer
-from svc.notary.profile import Profile
 from svc.notary.publish import AckedBy, RecordedAcknowledgement
 from svc.notary.statement import issue_statement
 from svc.notary.verification import Anchors
@@ -175,7 +176,7 @@ class PageTests(SynchronousTestCase):
         """The same of what an error names."""
         pages = []
         for value in (text, "x"):
-            error = NotaryError("wrong_type", found=value, expected=value)
+            error = EnvelopeError("wrong_type", found=value, expected=value)
             pages.append(Skeleton(html_page([verification_account(VerificationResult(error=error), SOURCE)])))
         self.assertEqual(pages[0].elements, pages[1].elements)
 
@@ -339,7 +340,7 @@ class OtherAccountTests(SynchronousTestCase):
     def test_refused(self) -> None:
         """A failure is the first thing on the page, with reason and advice; claims are folded and called unverified."""
         evidence = evidence_of()
-        error = NotaryError("signature_invalid", alg="ES256")
+        error = EnvelopeError("signature_invalid", alg="ES256")
         account = verification_account(VerificationResult(error=error), SOURCE, evidence)
         self.assertIs(Verdict.REFUSED, account.verdict)
         self.assertEqual(("The verification failed: the ES256 signature does not verify.",), account.summary)
@@ -351,7 +352,7 @@ class OtherAccountTests(SynchronousTestCase):
 
     def test_refused_without_content(self) -> None:
         """What cannot be read as evidence, or has no JSON payload, has no claims to show."""
-        error = NotaryError("no_anchor")
+        error = NotaryRefused("no_anchor")
         self.assertEqual(2, len(verification_account(VerificationResult(error=error), SOURCE).sections))
 
     def test_stored(self) -> None:

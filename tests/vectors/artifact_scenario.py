@@ -13,11 +13,11 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from svc import naming
+from svc.envelope.envelope import Envelope, sign_envelope
+from svc.envelope.keys import Signer
 from svc.identity import SpiffeID, X509Svid, certificate_sha256
-from svc.notary.envelope import Envelope, sign_envelope
 from svc.notary.exchange import BodySummary, Peer, RecordedExchange, TlsFacts
 from svc.notary.facts import Container, WorkloadFacts
-from svc.notary.keys import Signer
 from svc.notary.level import Level
 from svc.notary.receipt import PayloadWriter, Redaction, sign_receipt, with_disclosures
 from svc.notary.statement import Statement, issue_statement

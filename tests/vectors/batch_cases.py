@@ -12,13 +12,13 @@ from datetime import timedelta
 from typing import Any
 
 from svc import naming
+from svc.envelope.envelope import Envelope
+from svc.envelope.ids import statement_id
+from svc.envelope.keys import Signer
 from svc.identity import X509Svid
 from svc.notary.artifact import BatchedReceipt
 from svc.notary.batch import Inclusion, batch_hash, receipt_leaf, sign_batch
-from svc.notary.envelope import Envelope
 from svc.notary.exchange import RecordedExchange
-from svc.notary.ids import statement_id
-from svc.notary.keys import Signer
 from svc.notary.level import Level
 from svc.notary.merkle import HASH_FUNCTIONS, build_tree
 from svc.notary.receipt import PayloadWriter, ReceiptDraft, Redaction

@@ -10,12 +10,12 @@ import dataclasses
 from datetime import datetime, timedelta
 
 from svc import naming
+from svc.envelope.envelope import Envelope
+from svc.envelope.ids import statement_id
 from svc.identity import BundleArchive, BundleSet, TrustAnchor, TrustDomain, X509Bundle
 from svc.notary.artifact import BatchedReceipt
-from svc.notary.envelope import Envelope
 from svc.notary.evidence import EvidenceFile
 from svc.notary.exchange import BodySummary
-from svc.notary.ids import statement_id
 from svc.strictjson import b64u_encode, dumps, loads_object
 from tests.vectors.artifact_scenario import (
     CLASSICAL,

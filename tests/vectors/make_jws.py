@@ -20,10 +20,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 
+from svc.envelope.envelope import MAX_PROTECTED
+from svc.envelope.keys import Signer
+from svc.envelope.x5c import encode_x5c
 from svc.identity import certificate_sha256
-from svc.notary.envelope import MAX_PROTECTED
-from svc.notary.keys import Signer
-from svc.notary.x5c import encode_x5c
 from svc.strictjson import b64u_decode, b64u_encode, dumps
 from tests.vectors import make_pq, make_profile
 from tests.vectors.material import (

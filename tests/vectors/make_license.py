@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from svc.envelope.claims import utc_seconds
+from svc.envelope.keys import Signer
 from svc.license import payload as bounds
 from svc.license.armour import MAX_FILE
 from svc.license.payload import Enforcement
-from svc.notary.claims import utc_seconds
-from svc.notary.keys import Signer
 from svc.strictjson import b64u_encode, dumps
 from svc.testing.vectors import Vector
 from tests.license.material import LICENSE, NOW, SECOND, STRANGER, envelope, signers, text_of

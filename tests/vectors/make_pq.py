@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from svc import naming
-from svc.notary.keys import Signer
+from svc.envelope.keys import Signer
 from svc.strictjson import b64u_encode, dumps
 from tests.vectors.material import (
     DOMAIN,

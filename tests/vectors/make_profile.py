@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from svc.notary.keys import Signer
+from svc.envelope.keys import Signer
 from tests.vectors.material import (
     DOMAIN,
     HOUR,

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, mldsa
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from svc import naming
+from svc.envelope.keys import Signer
 from svc.identity import binding_extension, spki_sha256
-from svc.notary.keys import Signer
 from svc.strictjson import b64u_encode, dumps
 from svc.testing.certificates import (
     SIGNING_KEY_USAGE,

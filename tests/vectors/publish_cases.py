@@ -10,8 +10,8 @@ import dataclasses
 from typing import Any
 
 from svc import naming
+from svc.envelope.envelope import Envelope
 from svc.notary.artifact import BatchedReceipt
-from svc.notary.envelope import Envelope
 from svc.notary.exchange import BodySummary, ExchangeOutcome
 from svc.notary.level import Level
 from svc.notary.publish import (

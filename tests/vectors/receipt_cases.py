@@ -11,9 +11,9 @@ from datetime import timedelta
 from typing import Any
 
 from svc import naming
-from svc.notary.envelope import Envelope
+from svc.envelope.envelope import Envelope
+from svc.envelope.ids import statement_id
 from svc.notary.exchange import EMPTY_BODY, BodySummary, ExchangeOutcome, RecordedExchange, TlsFacts
-from svc.notary.ids import statement_id
 from svc.notary.receipt import Redaction
 from svc.strictjson import b64u_encode
 from tests.vectors.artifact_scenario import (

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from svc import naming
-from svc.notary.keys import Signer
+from svc.envelope.keys import Signer
 from svc.strictjson import b64u_decode, b64u_encode, dumps
 from tests.vectors.material import DOMAIN, FOLDER, NEIGHBOUR, NOW, WORKLOAD, Root, make_key, seed, write_vector
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from svc import naming
+from svc.envelope.envelope import Envelope, sign_envelope
+from svc.envelope.ids import printed_id, statement_id
 from svc.identity import X509Svid, spki_sha256
-from svc.notary.envelope import Envelope, sign_envelope
-from svc.notary.ids import printed_id, statement_id
 from svc.strictjson import b64u_encode
 from tests.vectors.artifact_scenario import (
     CENTRAL,

@@ -19,7 +19,7 @@ from svc.cli.verification_flags import chosen_profile, parse_identities
 from svc.client.request import Request
 from svc.client.target import Target
 from svc.client.verification import BAD_STATEMENT, NO_STATEMENT, Demands
-from svc.notary.ids import NONCE_BYTES, new_nonce
+from svc.envelope.ids import NONCE_BYTES, new_nonce
 from svc.notary.level import Level
 
 DEFAULT_MAX_BODY: Final = 2**30

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from svc.cli.license.report import distance, instant, shown
-from svc.notary.claims import utc_seconds
+from svc.envelope.claims import utc_seconds
 from svc.reports.report import Report, ReportLine
 
 _TEXTS: Final = (

@@ -6,11 +6,11 @@ from svc.cli.documents import document_text, read_file
 from svc.cli.globals import Invocation
 from svc.cli.license.reading import refusal, warn_of_test_vendor
 from svc.cli.license.report import license_document, license_report, unverified_document, unverified_report
+from svc.envelope.errors import EnvelopeError
 from svc.license.armour import MAX_FILE
 from svc.license.states import assess, refused
 from svc.license.vendors import pinned_keys
 from svc.license.verification import read_unverified, verify_license
-from svc.notary.errors import NotaryError
 
 
 def run_info(path: str, output: str, invocation: Invocation) -> int:
@@ -25,7 +25,7 @@ def run_info(path: str, output: str, invocation: Invocation) -> int:
     data = read_file(path, MAX_FILE)
     try:
         verified = verify_license(data, pinned_keys())
-    except NotaryError as error:
+    except EnvelopeError as error:
         unverified = read_unverified(data)
         assessment = refused(error)
         if output != "text":

@@ -12,13 +12,13 @@ from svc.cli.errors import UsageRefused
 from svc.cli.globals import Invocation
 from svc.cli.license.cluster import on_cluster
 from svc.cli.license.reading import refusal, warn_of_test_vendor
+from svc.envelope.errors import EnvelopeError
 from svc.errors import printable
 from svc.license.armour import MAX_FILE
 from svc.license.secret import check_installed, license_secret
 from svc.license.states import LicenseState, state_at
 from svc.license.vendors import pinned_keys
 from svc.license.verification import VerifiedLicense, verify_license
-from svc.notary.errors import NotaryError
 
 if TYPE_CHECKING:
     from svc.kube.client import Client
@@ -44,7 +44,7 @@ def run_install(path: str, namespace: str, dry_run: bool, invocation: Invocation
         raise UsageRefused(f'--namespace does not accept "{printable(namespace)}"', f"expected: {expected}")
     try:
         verified = verify_license(read_file(path, MAX_FILE), pinned_keys())
-    except NotaryError as error:
+    except EnvelopeError as error:
         raise refusal(error) from error
     secret = license_secret(verified, namespace)
     if dry_run:

@@ -6,13 +6,13 @@ from typing import Final
 
 from svc.cli.errors import CommandFailed
 from svc.cli.output import Console
+from svc.envelope.errors import EnvelopeError, Malformed
 from svc.license.verification import VerifiedLicense
-from svc.notary.errors import Malformed, NotaryError
 
 _MAYBE_DAMAGED: Final = "or a part of the text is missing: ask the vendor to send the license again, as an attachment"
 
 
-def refusal(error: NotaryError) -> CommandFailed:
+def refusal(error: EnvelopeError) -> CommandFailed:
     """Return what ends the command for a license that is refused."""
     return CommandFailed(error, remarks=(_MAYBE_DAMAGED,) if isinstance(error, Malformed) else ())
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
+from svc.envelope.claims import utc_seconds
 from svc.errors import printable
 from svc.license.payload import Enforcement, License
 from svc.license.states import Assessment
 from svc.license.verification import UnverifiedLicense, VerifiedLicense
-from svc.notary.claims import utc_seconds
 from svc.reports.report import ABSENT, Report, ReportLine
 
 _MAX_VALUE: Final = 2048

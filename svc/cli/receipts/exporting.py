@@ -16,9 +16,9 @@ from svc.cli.receipts.listing import SummaryList, run_source
 from svc.cli.receipts.plan import ReceiptSource, SourcePlan, read_filters
 from svc.client.errors import EvidenceExists, EvidenceNotSaved, ExchangeFailed
 from svc.client.evidence import save_evidence
+from svc.envelope.errors import detail_reason
 from svc.errors import SvcError, printable
 from svc.folders import make_folder
-from svc.notary.errors import detail_reason
 from svc.notary.evidence import MAX_EVIDENCE, EvidenceFile
 from svc.notary.level import Level
 from svc.store.records import ReceiptQuery

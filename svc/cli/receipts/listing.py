@@ -14,8 +14,8 @@ from svc.cli.errors import UsageRefused
 from svc.cli.globals import GlobalOptions, Invocation
 from svc.cli.receipts.local import run_local
 from svc.cli.receipts.plan import MAX_LISTED, ReceiptSource, SourcePlan, read_filters
+from svc.envelope.profile import Profile
 from svc.errors import printable
-from svc.notary.profile import Profile
 from svc.reports.summary import described
 from svc.store.records import MAX_FOUND, ReceiptQuery
 

@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar, cast
 from svc.cli.errors import UsageRefused
 from svc.cli.receipts.errors import RecordError
 from svc.cli.receipts.plan import Page, ReceiptSource, Record
+from svc.envelope.envelope import Envelope
+from svc.envelope.ids import identifies
 from svc.notary.artifact import parse_receipt, stored_artifact
-from svc.notary.envelope import Envelope
-from svc.notary.ids import identifies
 from svc.notary.receipt import Disclosures, with_disclosures
 from svc.reports.summary import receipt_summary
 from svc.store.readonly import NotaryReader, open_notary

@@ -18,10 +18,10 @@ from svc.cli.errors import FileUnreadable, UsageRefused
 from svc.cli.globals import GlobalOptions
 from svc.cli.receipts.errors import RecordError, StatementGone
 from svc.cli.verification_flags import parse_identities
+from svc.envelope.envelope import Envelope
 from svc.errors import printable
 from svc.identity.spiffeid import SpiffeID
 from svc.notary.artifact import ReceiptArtifact
-from svc.notary.envelope import Envelope
 from svc.notary.evidence import EvidenceFile
 from svc.notary.exchange import ExchangeOutcome
 from svc.settings import parse_duration

@@ -18,10 +18,8 @@ from svc.client.exchange import ExchangeContext
 from svc.client.problem import read_problem, status_text
 from svc.client.target import Target
 from svc.client.verification import Demands
-from svc.notary.access import receipt_location, receipt_path, receipts_path, statement_path
-from svc.notary.artifact import ReceiptArtifact, parse_receipt
-from svc.notary.envelope import Envelope
-from svc.notary.ids import (
+from svc.envelope.envelope import Envelope
+from svc.envelope.ids import (
     NONCE_BYTES,
     IdMalformed,
     NonceMalformed,
@@ -31,8 +29,10 @@ from svc.notary.ids import (
     parse_typed_id,
     receipt_id,
 )
+from svc.envelope.profile import Profile
+from svc.notary.access import receipt_location, receipt_path, receipts_path, statement_path
+from svc.notary.artifact import ReceiptArtifact, parse_receipt
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
 from svc.reports.summary import receipt_summary
 from svc.store.querytext import parse_position, write_query

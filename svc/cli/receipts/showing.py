@@ -15,8 +15,8 @@ from svc.cli.offline import VerifyPlan, json_document, print_page, read_anchors,
 from svc.cli.output import Console
 from svc.cli.receipts.local import run_local
 from svc.cli.receipts.plan import ReceiptSource, Record, SourcePlan
+from svc.envelope.errors import EnvelopeError, detail_reason
 from svc.errors import SvcError
-from svc.notary.errors import NotaryError, detail_reason
 from svc.notary.evidence import TIME_ASSERTED, EvidenceFile, VerificationResult, verify_offline
 from svc.notary.verification import Anchors
 from svc.reports.artifact_reports import receipt_report, stored_report
@@ -119,7 +119,7 @@ def _print(
     if plan.verify.json:
         _print_json(record, json_document(verification, plan.verify), console)
     elif plan.verify.html:
-        if evidence is not None and (error is None or isinstance(error, NotaryError)):
+        if evidence is not None and (error is None or isinstance(error, EnvelopeError)):
             print_page(verification, evidence.serialize(), evidence, plan.verify, console, moment)
     elif error is not None:
         defect = f"{error} ({detail_reason(error)})"

@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from svc import naming
+from svc.envelope.errors import EnvelopeError
 from svc.identity import TrustDomain
 from svc.kube.client import Object
 from svc.kube.status import with_condition
@@ -20,7 +21,6 @@ from svc.license.errors import LicenseRefused
 from svc.license.states import MISSING, Assessment, Change, LicenseState, assess, best, refused
 from svc.license.vendors import VendorKey
 from svc.license.verification import VerifiedLicense, verify_license
-from svc.notary.errors import NotaryError
 
 #: Licenses that the status lists; of more, those in the best states.
 MAX_LISTED: Final = 64
@@ -31,7 +31,7 @@ class FoundLicense(NamedTuple):
 
     namespace: str
     name: str
-    content: VerifiedLicense | NotaryError
+    content: VerifiedLicense | EnvelopeError
 
 
 class Assessed(NamedTuple):
@@ -49,7 +49,7 @@ def read_secret(secret: Object, keys: Sequence[VendorKey]) -> FoundLicense:
         if not text:
             raise LicenseRefused("license_not_found")
         return FoundLicense(*names, verify_license(base64.b64decode(text), keys))
-    except NotaryError as error:
+    except EnvelopeError as error:
         return FoundLicense(*names, error)
 
 
@@ -68,8 +68,8 @@ def assess_all(
         latest_seen: the latest time that was ever seen, as the status has it.
     """
 
-    def assessment(content: VerifiedLicense | NotaryError) -> Assessment:
-        if isinstance(content, NotaryError):
+    def assessment(content: VerifiedLicense | EnvelopeError) -> Assessment:
+        if isinstance(content, EnvelopeError):
             return refused(content)
         return assess(content, now, trust_domain=trust_domain, usage=usage, latest_seen=latest_seen)
 

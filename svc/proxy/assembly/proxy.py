@@ -15,6 +15,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc import __version__
+from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.identity import BundleSet, SvidEvidence, TrustDomain, X509Svid
 from svc.identity.matchers import parse_matcher
@@ -22,7 +23,6 @@ from svc.naming import ENV_PQ_BUNDLE
 from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
-from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies, load_policies

@@ -9,8 +9,8 @@ from typing import Any, TypedDict
 
 from twisted.internet.interfaces import IStreamClientEndpoint
 
+from svc.envelope.profile import Profile
 from svc.identity import SvidEvidence
-from svc.notary.profile import Profile
 from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies
 from svc.policyfiles.watch import PolicyWatch

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
+from svc.envelope.ids import NonceMalformed, new_nonce, parse_nonce
 from svc.identity import SpiffeID
 from svc.naming import (
     HEADER_FORWARDED_CLIENT,
@@ -23,7 +24,6 @@ from svc.naming import (
 from svc.notary.access import receipt_location
 from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import Peer, TlsFacts
-from svc.notary.ids import NonceMalformed, new_nonce, parse_nonce
 from svc.notary.level import Level, LevelUnknown, effective_level
 from svc.policy.engine import DEFAULT_DENY, Denied, MatchedRule, Permit
 from svc.policy.paths import RequestAmbiguous, plain_host, plain_path

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from svc.envelope.envelope import MAX_ENVELOPE
+from svc.envelope.ids import NONCE_BYTES, new_nonce
 from svc.errors import SvcError
 from svc.notary.access import is_notary_path
-from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.exchange import ExchangeOutcome
-from svc.notary.ids import NONCE_BYTES, new_nonce
 from svc.notary.level import Level
 from svc.notary.record_bound import SIGNATURES_ROOM
 from svc.policy.engine import Denied, Permit

@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from svc import naming
+from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.identity import SpiffeID
 from svc.identity.matchers import Matcher
@@ -39,7 +40,6 @@ from svc.notary.artifact import stored_artifact
 from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.notary.receipt import Disclosures
 from svc.proxy.errors import NotaryUnavailable
 from svc.proxy.records.notarizer import Notarizer

@@ -22,21 +22,16 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc import naming
+from svc.envelope.envelope import MAX_ENVELOPE, Envelope
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.notary.access import receipt_location, statement_path
 from svc.notary.artifact import ReceiptArtifact, parse_receipt
 from svc.notary.batchcheck import VerifiedBatchCache
 from svc.notary.beginnings import KeptOctets
-from svc.notary.envelope import MAX_ENVELOPE, Envelope
-from svc.notary.errors import (
-    NotaryError,
-    ReceiptRefused,
-    SignerTrustDomainUnknown,
-    StatementMissing,
-    StatementRefused,
-)
+from svc.notary.errors import ReceiptRefused, SignerTrustDomainUnknown, StatementMissing, StatementRefused
 from svc.notary.level import Level, check_level
-from svc.notary.profile import Profile
 from svc.notary.receiptcheck import ReceiptEvidence, verify_receipt
 from svc.notary.response_headers import named_level, named_receipt_path, named_statement, pending_pause
 from svc.notary.statement import SelfIssued, StatementEvidence, verify_statement
@@ -115,7 +110,7 @@ class _Fetch:
             elif isinstance(event, bytes):
                 self._body += event
                 if len(self._body) > MAX_ENVELOPE:
-                    self._fail(NotaryError("too_large", size=len(self._body), limit=MAX_ENVELOPE))
+                    self._fail(EnvelopeError("too_large", size=len(self._body), limit=MAX_ENVELOPE))
                     return
             elif isinstance(event, MessageRefused):
                 self._fail(UpstreamMalformed(upstream=self._upstream, what=event.error.reason))
@@ -317,7 +312,7 @@ class PeerVerifier:
             check_level(level, named_level(head))
             if nonce is not None:
                 named_receipt_path(head, nonce)
-        except NotaryError as error:
+        except EnvelopeError as error:
             raise self._refusal(error, f"{error} (its response has the status {head.status})") from error
 
     async def receipt(
@@ -394,7 +389,7 @@ class PeerVerifier:
         return self._refusal(error, what)
 
     def _refusal(self, error: SvcError, what: str) -> UpstreamUnverified:
-        detail = error.detail_reason if isinstance(error, NotaryError) else error.reason
+        detail = error.detail_reason if isinstance(error, EnvelopeError) else error.reason
         return UpstreamUnverified(upstream=self._upstream, what=what, detail_reason=detail)
 
 

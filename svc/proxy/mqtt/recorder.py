@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Final
 from twisted.python.failure import Failure
 
 from svc import naming
+from svc.envelope.envelope import MAX_ENVELOPE
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.ids import NonceMalformed, parse_nonce
 from svc.errors import SvcError
 from svc.notary.credentials import CredentialSet
-from svc.notary.envelope import MAX_ENVELOPE
-from svc.notary.errors import NotaryError
 from svc.notary.exchange import BodySummary, ExchangeOutcome, Peer, TlsFacts
-from svc.notary.ids import NonceMalformed, parse_nonce
 from svc.notary.level import Level
 from svc.notary.publish import (
     AckedBy,
@@ -607,7 +607,7 @@ def _is_about(stored: StoredReceipt, message: PublishedMessage, level: Level) ->
     try:
         claims = ReceiptClaims.read(loads_object(stored.payload))
         salts = read_disclosures({"disclosures": stored.disclosures or {}}, claims).get("request", {})
-    except (JsonRefused, NotaryError):
+    except (JsonRefused, EnvelopeError):
         return False
     complete = claims.outcome is ExchangeOutcome.COMPLETE and claims.level.covers(level)
     return complete and isinstance(claims.request, PublishClaims) and claims.request.describes(message, salts)

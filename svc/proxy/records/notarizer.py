@@ -17,12 +17,12 @@ from twisted.internet.defer import Deferred, fail, maybeDeferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svc.envelope.envelope import MAX_ENVELOPE
+from svc.envelope.ids import new_nonce
 from svc.errors import SvcError
 from svc.notary.batch import MAX_DELAY, MIN_BATCH, Inclusion, sign_batch
 from svc.notary.credentials import CredentialSet
-from svc.notary.envelope import MAX_ENVELOPE
 from svc.notary.exchange import ExchangeOutcome, Peer, RecordedExchange, TlsFacts
-from svc.notary.ids import new_nonce
 from svc.notary.level import Level
 from svc.notary.publish import RecordedPublish, publish_payload
 from svc.notary.receipt import PayloadWriter, ReceiptDraft, Redaction, sign_receipt

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from twisted.internet.defer import Deferred, fail, succeed
 
+from svc.envelope.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.artifact import BatchedReceipt, ReceiptArtifact
-from svc.notary.envelope import MAX_ENVELOPE, Envelope
 from svc.notary.record_bound import stored_octets
 from svc.proxy.errors import NotaryStoreUnavailable
 from svc.proxy.records.places import Place, RecordPlaces

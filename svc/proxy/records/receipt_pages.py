@@ -21,13 +21,13 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request
 
 from svc import __version__
+from svc.envelope.envelope import Envelope
+from svc.envelope.ids import IdMalformed, parse_artifact_id
+from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.identity import BundleSet
 from svc.notary.artifact import parse_receipt, stored_artifact
-from svc.notary.envelope import Envelope
 from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
-from svc.notary.ids import IdMalformed, parse_artifact_id
-from svc.notary.profile import Profile
 from svc.notary.verification import Anchors
 from svc.process.admin import PAGE_POLICY, finish_later, html_answer
 from svc.process.page_elements import Cell, Chip, Code, Link, Table, note_page

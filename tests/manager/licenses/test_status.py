@@ -8,6 +8,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.errors import EnvelopeError
 from svc.identity import TrustDomain
 from svc.kube.times import to_time
 from svc.license.secret import license_secret
@@ -21,7 +22,6 @@ from svc.manager.licenses.status import (
     read_secret,
     sentence,
 )
-from svc.notary.errors import NotaryError
 from tests.license.material import KEYS, LICENSE, NOW, envelope, text_of, verified
 
 PROD = TrustDomain.parse("prod.example.org")
@@ -33,7 +33,7 @@ class LicenseStatusTests(SynchronousTestCase):
 
     def status(
         self,
-        *licenses: VerifiedLicense | NotaryError,
+        *licenses: VerifiedLicense | EnvelopeError,
         now: Any = NOW,
         used: int = 0,
         former: Any = None,
@@ -94,7 +94,7 @@ class LicenseStatusTests(SynchronousTestCase):
     def test_best_license_counts(self) -> None:
         """Of an expired, a refused and a valid license the valid one counts; it is listed first."""
         expired = verified(not_after=NOW - timedelta(days=60))
-        status = self.status(NotaryError("unsupported_version", found=2, supported=1), expired, verified())
+        status = self.status(EnvelopeError("unsupported_version", found=2, supported=1), expired, verified())
         self.assertEqual("Valid", status["state"])
         self.assertEqual(
             [("l2", "Valid", True), ("l1", "Expired", False), ("l0", "Invalid", False)],
@@ -131,7 +131,7 @@ class LicenseStatusTests(SynchronousTestCase):
 
     def test_number_of_listed_licenses_is_bounded(self) -> None:
         """The object stays small, and the license that counts is listed."""
-        refused = [NotaryError("unsupported_version", found=2, supported=1)] * MAX_LISTED
+        refused = [EnvelopeError("unsupported_version", found=2, supported=1)] * MAX_LISTED
         status = self.status(*refused, verified())
         self.assertEqual(MAX_LISTED, len(status["licenses"]))
         self.assertTrue(status["licenses"][0]["counts"])
@@ -156,5 +156,5 @@ class SecretTests(SynchronousTestCase):
         """A Secret without the key, or with something else in it, is a refused license."""
         for data, reason in ((None, "license_not_found"), ({"license.svc": "aGVsbG8="}, "license_not_found")):
             found = self.secret(data)
-            assert isinstance(found.content, NotaryError)
+            assert isinstance(found.content, EnvelopeError)
             self.assertEqual(reason, found.content.reason)

@@ -14,8 +14,8 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from svc.envelope.envelope import Envelope
 from svc.errors import SvcError
-from svc.notary.envelope import Envelope
 from svc.notary.statement import Statement
 from svc.proxy.mqtt.artifacts.session import ArtifactKind, ArtifactsUnpublished
 from svc.transport.errors import ConnectFailed

@@ -11,12 +11,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from svc.envelope.ids import new_nonce
+from svc.envelope.profile import Profile
 from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import Peer, TlsFacts
 from svc.notary.facts import WorkloadFacts
-from svc.notary.ids import new_nonce
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.notary.publish import AckedBy
 from svc.notary.receipt import Redaction
 from svc.notary.receipt_claims import ReceiptClaims

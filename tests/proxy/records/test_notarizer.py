@@ -15,14 +15,14 @@ from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.envelope import Envelope
+from svc.envelope.profile import Profile
 from svc.notary.batch import MAX_BATCH, MAX_DELAY, Inclusion, receipt_leaf
 from svc.notary.credentials import CredentialSet
-from svc.notary.envelope import Envelope
 from svc.notary.exchange import EMPTY_BODY, ExchangeOutcome, Peer, RecordedExchange
 from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.merkle import HASH_FUNCTIONS, root_of_path
-from svc.notary.profile import Profile
 from svc.notary.receipt import Redaction
 from svc.proxy.errors import NonceReplayed, NotaryRate, NotaryUnavailable, ProxyError
 from svc.proxy.records.budget import Allowance, RecordBudget

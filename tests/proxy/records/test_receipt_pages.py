@@ -10,9 +10,9 @@ from twisted.internet.defer import Deferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.test.requesthelper import DummyRequest
 
+from svc.envelope.profile import Profile
 from svc.identity import BundleSet
 from svc.notary.level import Level
-from svc.notary.profile import Profile
 from svc.process.page_elements import Code, Link, Table
 from svc.proxy.records.receipt_pages import ReceiptPages, ReceiptResource, is_loopback
 from svc.settings import HostPort

@@ -17,10 +17,10 @@ from svc.cli.curl.mqtt.plan import MqttPlan
 from svc.cli.curl.mqtt.verification import Artifact, Verified
 from svc.cli.errors import CliError, CommandFailed
 from svc.cli.output import Console
+from svc.envelope.errors import EnvelopeError, detail_reason
+from svc.envelope.ids import receipt_id, statement_id
 from svc.errors import SvcError
-from svc.notary.errors import NotaryError, detail_reason
 from svc.notary.evidence import VerificationResult
-from svc.notary.ids import receipt_id, statement_id
 from svc.reports.artifact_reports import receipt_report, statement_report, stored_report, unverified_statement_report
 from svc.reports.report import Report
 
@@ -45,7 +45,7 @@ class ArtifactPrinter:
             return
         try:
             payload, claims = artifact.read()
-        except NotaryError as error:
+        except EnvelopeError as error:
             await self._notice(artifact, error, "cannot be read")
             await self._print_json(artifact, None, None, VerificationResult(error=error))
             return

@@ -16,12 +16,13 @@ from typing import Final
 from svc.client import debug_log
 from svc.client.subscriber import Arrival
 from svc.client.verification import Demands, Trust, check_statement
+from svc.envelope.claims import Claims
+from svc.envelope.envelope import Envelope
+from svc.envelope.errors import EnvelopeError, Malformed
 from svc.errors import printable
 from svc.notary.artifact import parse_receipt
 from svc.notary.batchcheck import VerifiedBatchCache
-from svc.notary.claims import Claims
-from svc.notary.envelope import Envelope
-from svc.notary.errors import Malformed, NotaryError, ReceiptRefused
+from svc.notary.errors import ReceiptRefused
 from svc.notary.evidence import VerificationResult
 from svc.notary.receiptcheck import verify_receipt
 from svc.notary.statement import StatementEvidence
@@ -54,7 +55,7 @@ class Artifact:
         return cls(kind == "workload", arrival.topic, identifier, arrival.payload)
 
     def read(self) -> tuple[bytes, Mapping[str, object]]:
-        """The payload and its claims, not verified; raises ``NotaryError`` where the message is no envelope."""
+        """The payload and its claims, not verified; raises ``EnvelopeError`` where the message is no envelope."""
         payload = (Envelope.parse if self.is_statement else parse_receipt)(self.envelope).payload
         try:
             return payload, loads_object(payload)
@@ -105,7 +106,7 @@ class ArtifactVerifier:
             if artifact.is_statement:
                 return self._verify_statement(artifact, trust, now)
             wanted = Claims(artifact.read()[1]).member("svc").digest("workloadStatementID")
-        except NotaryError as error:
+        except EnvelopeError as error:
             return [Verified(artifact, VerificationResult(error=error))]
         if wanted in self._statements:
             return [self._verify_receipt(artifact, wanted, trust, now)]
@@ -146,7 +147,7 @@ class ArtifactVerifier:
                 expected_id=artifact.identifier,
                 batches=self._batches,
             )
-        except NotaryError as error:
+        except EnvelopeError as error:
             return Verified(artifact, VerificationResult(error=error))
         debug_log.verified("receipt", evidence)
         return Verified(artifact, VerificationResult(statement=statement, receipt=evidence))

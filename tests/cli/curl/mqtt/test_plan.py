@@ -9,7 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cli.curl.mqtt.plan import MqttPlan
 from svc.cli.errors import UsageRefused
 from svc.cli.globals import GlobalOptions
-from svc.notary.profile import Profile
+from svc.envelope.profile import Profile
 from svc.wire.mqtt.primitives import MAX_TEXT
 from tests.cli.curl.mqtt.broker import ABSENT
 

@@ -13,9 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc import naming
 from svc.cli.errors import CommandFailed, OutputFailed
 from svc.client.errors import BrokerFailed
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.ids import printed_id, receipt_id
 from svc.identity.spiffeid import SpiffeID
-from svc.notary.errors import NotaryError
-from svc.notary.ids import printed_id, receipt_id
+from svc.notary.errors import NotaryRefused
 from svc.wire.mqtt import Acknowledgement, Connack, Disconnect, PacketType, Publish, Suback, Version
 from tests.cli.curl.mqtt.broker import (
     RECEIPTS,
@@ -160,10 +161,10 @@ class VerifiedTests(RunCase):
 
         class Untrusting(MemoryBroker):
             async def trust(self) -> Any:
-                raise NotaryError("no_anchor")
+                raise NotaryRefused("no_anchor")
 
         run = Run("print_workload", "verify", broker=Untrusting())
-        self.failureResultOf(run.done, NotaryError)
+        self.failureResultOf(run.done, EnvelopeError)
         self.assertEqual([], run.broker.versions)
 
     def failed(self, *packets: Publish, status: int = 1, **values: Any) -> Run:

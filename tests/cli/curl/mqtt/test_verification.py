@@ -9,10 +9,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cli.curl.mqtt.verification import Artifact, ArtifactVerifier, Verified
 from svc.client.subscriber import Arrival
 from svc.client.verification import Demands, Trust
+from svc.envelope.envelope import Envelope
+from svc.envelope.errors import detail_reason
+from svc.envelope.ids import receipt_id
 from svc.naming import ARTIFACT_PREFIX, TYPE_RECEIPT
-from svc.notary.envelope import Envelope
-from svc.notary.errors import detail_reason
-from svc.notary.ids import receipt_id
 from svc.wire.mqtt import Publish
 from tests.cli.curl.mqtt.broker import RECEIPTS, STATEMENTS, fixture, receipt_message, statement_message
 from tests.notary.artifacts import COMPLETED, NO_ANCHORS, Fixture, resigned, spiffe_id

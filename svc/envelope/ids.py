@@ -11,7 +11,7 @@ import binascii
 import hashlib
 from typing import Final
 
-from svc.notary.errors import NotaryError
+from svc.envelope.errors import EnvelopeError
 from svc.strictjson import Base64Refused, b64u_decode, b64u_encode
 
 _STATEMENT_PREFIX: Final = b"svc-statement/1\0"
@@ -25,7 +25,7 @@ _DIGEST_BYTES: Final = 32
 _TIME_BYTES: Final = 6
 
 
-class IdMalformed(NotaryError):
+class IdMalformed(EnvelopeError):
     """the artifact identifier is malformed: {defect}"""
 
     reason = "id_malformed"
@@ -34,7 +34,7 @@ class IdMalformed(NotaryError):
     defect: str
 
 
-class NonceMalformed(NotaryError):
+class NonceMalformed(EnvelopeError):
     """the notary nonce is malformed: {defect}"""
 
     reason = "nonce_malformed"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.claims import utc_micros
+from svc.envelope.claims import utc_micros
 
 _ZONES = st.integers(-12, 14).map(lambda hours: timezone(timedelta(hours=hours)))
 

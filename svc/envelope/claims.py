@@ -12,10 +12,10 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
+from svc.envelope.errors import Malformed
+from svc.envelope.ids import IdMalformed, NonceMalformed, parse_artifact_id, parse_nonce
 from svc.errors import SvcError
 from svc.identity import SpiffeID, TrustDomain
-from svc.notary.errors import Malformed
-from svc.notary.ids import IdMalformed, NonceMalformed, parse_artifact_id, parse_nonce
 from svc.strictjson import JsonRefused, loads_object
 
 #: The last second of the year 9999, the latest time that a calendar here can hold.

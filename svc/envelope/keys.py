@@ -19,12 +19,12 @@ from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import Algorithm, ECAlgorithm, OKPAlgorithm, RSAPSSAlgorithm
 
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.x5c import MAX_CERTIFICATES, UNREADABLE, encode_x5c, one_spiffe_id
 from svc.identity.algorithms import SvidPrivateKey, certificate_sha256, key_algorithm
 from svc.identity.errors import SvidInvalid
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
-from svc.notary.errors import NotaryError
-from svc.notary.x5c import MAX_CERTIFICATES, UNREADABLE, encode_x5c, one_spiffe_id
 from svc.strictjson import b64u_encode, dumps
 
 _PQ_PRIVATE: Final = (mldsa.MLDSA44PrivateKey, mldsa.MLDSA65PrivateKey, mldsa.MLDSA87PrivateKey)
@@ -66,17 +66,17 @@ def verify_signature(alg: str, public_key: PublicKeyTypes, data: bytes, signatur
     Verify one raw signature: ECDSA as ``r || s``, ML-DSA pure with an empty context.
 
     Raises:
-        NotaryError: where it does not verify, or the key is not one of the algorithm.
+        EnvelopeError: where it does not verify, or the key is not one of the algorithm.
     """
     try:
         if key_algorithm(public_key).jose != alg:
-            raise NotaryError("signature_invalid", alg=alg)
+            raise EnvelopeError("signature_invalid", alg=alg)
         if isinstance(public_key, _PQ_PUBLIC):
             public_key.verify(signature, data)
         elif not _CLASSICAL[alg].verify(data, public_key, signature):
-            raise NotaryError("signature_invalid", alg=alg)
+            raise EnvelopeError("signature_invalid", alg=alg)
     except (InvalidSignature, ValueError, SvidInvalid) as error:
-        raise NotaryError("signature_invalid", alg=alg) from error
+        raise EnvelopeError("signature_invalid", alg=alg) from error
 
 
 def jwk_thumbprint(public_key: PublicKeyTypes) -> str:
@@ -84,7 +84,7 @@ def jwk_thumbprint(public_key: PublicKeyTypes) -> str:
     Compute the thumbprint of a raw key, base64url of SHA-256 (RFC 7638; RFC 8037 for OKP, RFC 9964 for AKP).
 
     Raises:
-        NotaryError: for a key that is not P-256, P-384, Ed25519 or ML-DSA.
+        EnvelopeError: for a key that is not P-256, P-384, Ed25519 or ML-DSA.
     """
     members: dict[str, str]
     if isinstance(public_key, _PQ_PUBLIC):
@@ -98,7 +98,7 @@ def jwk_thumbprint(public_key: PublicKeyTypes) -> str:
         curve = {"secp256r1": "P-256", "secp384r1": "P-384"}.get(public_key.curve.name, public_key.curve.name)
         members = {"crv": curve, "kty": "EC", "x": b64u_encode(point[:half]), "y": b64u_encode(point[half:])}
     else:
-        raise NotaryError("signers_unsuitable", detail="a raw key is P-256, P-384, Ed25519 or ML-DSA")
+        raise EnvelopeError("signers_unsuitable", detail="a raw key is P-256, P-384, Ed25519 or ML-DSA")
     return b64u_encode(hashlib.sha256(dumps(members)).digest())
 
 
@@ -133,24 +133,24 @@ class Signer:
         Sign with the key of a certificate chain, leaf first, without a root.
 
         Raises:
-            NotaryError: where the key is not the leaf's, the leaf has no SPIFFE ID, or the chain is too long.
+            EnvelopeError: where the key is not the leaf's, the leaf has no SPIFFE ID, or the chain is too long.
             KeyNotAllowed: for a kind or size of key that no SVID may have.
         """
         if not chain:
-            raise NotaryError("signers_unsuitable", detail="the certificate chain is empty")
+            raise EnvelopeError("signers_unsuitable", detail="the certificate chain is empty")
         if len(chain) > MAX_CERTIFICATES:
-            raise NotaryError(
+            raise EnvelopeError(
                 "signers_unsuitable", detail=f"the chain has {len(chain)} certificates, at most {MAX_CERTIFICATES} fit"
             )
         leaf = chain[0]
         try:
             spiffe_id = one_spiffe_id(leaf)
         except UNREADABLE as error:
-            raise NotaryError("signers_unsuitable", detail="the leaf certificate cannot be read") from error
+            raise EnvelopeError("signers_unsuitable", detail="the leaf certificate cannot be read") from error
         if spiffe_id is None:
-            raise NotaryError("signers_unsuitable", detail="the leaf certificate does not carry one SPIFFE ID")
+            raise EnvelopeError("signers_unsuitable", detail="the leaf certificate does not carry one SPIFFE ID")
         if private_key.public_key() != leaf.public_key():
-            raise NotaryError("signers_unsuitable", detail="the private key does not belong to the leaf certificate")
+            raise EnvelopeError("signers_unsuitable", detail="the private key does not belong to the leaf certificate")
         return cls(
             key_algorithm(private_key.public_key()).jose,
             b64u_encode(certificate_sha256(leaf)),
@@ -166,7 +166,7 @@ class Signer:
         Sign with a key without certificates (proof of possession); the header then has ``kid``.
 
         Raises:
-            NotaryError: for a key that is not P-256, P-384, Ed25519 or ML-DSA.
+            EnvelopeError: for a key that is not P-256, P-384, Ed25519 or ML-DSA.
         """
         public_key = private_key.public_key()
         return cls(key_algorithm(public_key).jose, jwk_thumbprint(public_key), (), (), None, private_key)

@@ -1,4 +1,4 @@
-"""Tests of :mod:`svc.notary.ids`."""
+"""Tests of :mod:`svc.envelope.ids`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.ids import (
+from svc.envelope.ids import (
     IdMalformed,
     NonceMalformed,
     identifies,

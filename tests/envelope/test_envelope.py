@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import naming
-from svc.notary.envelope import MAX_ENVELOPE, MAX_PROTECTED, Envelope, ProtectedHeader, SignatureEntry, sign_envelope
-from svc.notary.errors import Malformed, NotaryError
-from svc.notary.keys import Signer, verify_signature
+from svc.envelope.envelope import MAX_ENVELOPE, MAX_PROTECTED, Envelope, ProtectedHeader, SignatureEntry, sign_envelope
+from svc.envelope.errors import EnvelopeError, Malformed
+from svc.envelope.keys import Signer, verify_signature
 from svc.notary.pqleaf import PqLeaf
 from svc.strictjson import b64u_decode, b64u_encode, dumps
 from svc.testing.ca import TestAuthority
@@ -244,7 +244,7 @@ class PropertyTests(SynchronousTestCase):
         """Any octets give an envelope or a typed error."""
         try:
             Envelope.parse(data)
-        except NotaryError as error:
+        except EnvelopeError as error:
             self.assertIn(error.reason, ("malformed", "too_large"))
 
     @given(_NAMES, _NAMES)
@@ -286,7 +286,7 @@ class PropertyTests(SynchronousTestCase):
         """Any JSON members give an envelope or ``malformed``."""
         try:
             Envelope.parse(dumps(members))
-        except NotaryError as error:
+        except EnvelopeError as error:
             self.assertEqual(error.reason, "malformed")
 
     @settings(max_examples=30)

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.keys import Signer, jwk_thumbprint, ml_dsa_public_key, verify_signature
+from svc.envelope.x5c import MAX_CERTIFICATES
 from svc.identity.algorithms import key_algorithm
 from svc.identity.errors import KeyNotAllowed
-from svc.notary.keys import Signer, jwk_thumbprint, ml_dsa_public_key, verify_signature
-from svc.notary.x5c import MAX_CERTIFICATES
 from svc.strictjson import b64u_decode, b64u_encode
 from svc.testing.ca import TestAuthority
 from svc.testing.certificates import generate_key

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.errors import NotaryError
-from svc.notary.profile import Profile, ProfileUnknown, check_chain_b_algorithm
+from svc.envelope.errors import EnvelopeError
+from svc.envelope.profile import Profile, ProfileUnknown, check_chain_b_algorithm
 from tests.refusals import assert_refused
 
 #: The result of each profile for each pair of algorithms; None is an absent signature.
@@ -47,7 +47,7 @@ class ProfileTests(SynchronousTestCase):
             try:
                 profile.check_algorithms(classical, post_quantum)
                 found = "ok"
-            except NotaryError as error:
+            except EnvelopeError as error:
                 found = error.reason
             self.assertEqual(found, expected, (profile, classical, post_quantum))
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Final
 
+from svc.envelope.errors import EnvelopeError
 from svc.errors import SvcError
-from svc.notary.errors import NotaryError
 
 #: JOSE names of the classical signatures (RFC 7518, RFC 9864), one of which may sign as chain A.
 CLASSICAL_ALGORITHMS: Final = frozenset({"ES256", "ES384", "Ed25519", "PS256"})
@@ -58,16 +58,16 @@ class Profile(Enum):
         needs.
 
         Raises:
-            NotaryError: where a signature that is needed is missing, or one that counts is too weak for the profile.
+            EnvelopeError: where a signature that is needed is missing, or one that counts is too weak for the profile.
         """
         if self.needs_classical and classical is None:
-            raise NotaryError("hybrid_incomplete", profile=self.value, missing="a classical signature")
+            raise EnvelopeError("hybrid_incomplete", profile=self.value, missing="a classical signature")
         if self.needs_post_quantum and post_quantum is None:
-            raise NotaryError("hybrid_incomplete", profile=self.value, missing="an ML-DSA signature")
+            raise EnvelopeError("hybrid_incomplete", profile=self.value, missing="an ML-DSA signature")
         if self is Profile.CNSA2:
             for alg, demanded in ((classical, "ES384"), (post_quantum, "ML-DSA-87")):
                 if alg != demanded:
-                    raise NotaryError("alg_not_allowed", alg=alg, detail=f"the profile cnsa2 demands {demanded}")
+                    raise EnvelopeError("alg_not_allowed", alg=alg, detail=f"the profile cnsa2 demands {demanded}")
         if self.needs_post_quantum and classical is not None and post_quantum is not None:
             check_chain_b_algorithm(post_quantum)
 
@@ -92,4 +92,4 @@ class Profile(Enum):
 def check_chain_b_algorithm(alg: str) -> None:
     """Refuse ML-DSA-44 for a post-quantum leaf beside an SVID; only an SVID may have it."""
     if alg not in CHAIN_B_ALGORITHMS:
-        raise NotaryError("alg_not_allowed", alg=alg, detail="a post-quantum leaf is ML-DSA-65 or ML-DSA-87")
+        raise EnvelopeError("alg_not_allowed", alg=alg, detail="a post-quantum leaf is ML-DSA-65 or ML-DSA-87")

@@ -15,12 +15,12 @@ from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from svc.envelope.errors import Malformed
 from svc.identity.certificate import load_certificate
 from svc.identity.encoding import CertificateEncoding
 from svc.identity.errors import SvidInvalid
 from svc.identity.spiffeid import SpiffeID, SpiffeIdMalformed
 from svc.identity.svid import is_self_signed
-from svc.notary.errors import Malformed
 
 #: A workload's chain has two or three certificates; more only cost the verifier.
 MAX_CERTIFICATES: Final = 8

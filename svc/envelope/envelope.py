@@ -12,11 +12,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from svc.envelope.errors import EnvelopeError, Malformed
+from svc.envelope.keys import Signer
+from svc.envelope.profile import CLASSICAL_ALGORITHMS, POST_QUANTUM_ALGORITHMS
+from svc.envelope.x5c import texts_of_x5c
 from svc.errors import printable
-from svc.notary.errors import Malformed, NotaryError
-from svc.notary.keys import Signer
-from svc.notary.profile import CLASSICAL_ALGORITHMS, POST_QUANTUM_ALGORITHMS
-from svc.notary.x5c import texts_of_x5c
 from svc.strictjson import Base64Refused, JsonRefused, b64u_decode, b64u_encode, dumps, loads_object
 
 #: Our protected headers have about 150 octets; the rest is for unknown members.
@@ -119,16 +119,16 @@ def check_headers(headers: Sequence[ProtectedHeader], typ: str) -> None:
     Check type, critical members and algorithm of each header, header by header (RFC 8725, 3.1 and 3.11).
 
     Raises:
-        NotaryError: for another type, critical members other than ``svc-set``, or an algorithm that the format does not
-            have, ``none`` and HMAC among them.
+        EnvelopeError: for another type, critical members other than ``svc-set``, or an algorithm that the format does
+            not have, ``none`` and HMAC among them.
     """
     for header in headers:
         if header.typ != typ:
-            raise NotaryError("wrong_type", found=header.typ, expected=typ)
+            raise EnvelopeError("wrong_type", found=header.typ, expected=typ)
         if header.crit != (_SET,):
-            raise NotaryError("critical_unknown", found=", ".join(header.crit) or "none")
+            raise EnvelopeError("critical_unknown", found=", ".join(header.crit) or "none")
         if header.alg not in CLASSICAL_ALGORITHMS and header.alg not in POST_QUANTUM_ALGORITHMS:
-            raise NotaryError("alg_not_allowed", alg=header.alg, detail="the format does not define it")
+            raise EnvelopeError("alg_not_allowed", alg=header.alg, detail="the format does not define it")
 
 
 def check_set(headers: Sequence[ProtectedHeader]) -> None:
@@ -136,19 +136,19 @@ def check_set(headers: Sequence[ProtectedHeader]) -> None:
     Check that no signature was added, removed or taken from another envelope.
 
     Raises:
-        NotaryError: where a header announces anything but the algorithms present in ASCII order, or two signatures are
-            of one kind.
+        EnvelopeError: where a header announces anything but the algorithms present in ASCII order, or two signatures
+            are of one kind.
     """
     present = tuple(sorted(header.alg for header in headers))
     for header in headers:
         if header.algorithms != present:
             announced = ", ".join(header.algorithms)
-            raise NotaryError(
+            raise EnvelopeError(
                 "set_mismatch", detail=f"{header.alg} announces {announced}, present are {', '.join(present)}"
             )
     for kind in (CLASSICAL_ALGORITHMS, POST_QUANTUM_ALGORITHMS):
         if sum(alg in kind for alg in present) > 1:
-            raise NotaryError("set_mismatch", detail=f"two signatures are of one kind: {', '.join(present)}")
+            raise EnvelopeError("set_mismatch", detail=f"two signatures are of one kind: {', '.join(present)}")
 
 
 def _text(members: Mapping[str, object], name: str, where: str) -> str:
@@ -241,7 +241,7 @@ class Envelope:
         Read an envelope: its size, its JSON and its shape, in this order.
 
         Raises:
-            NotaryError: for more than ``max_bytes`` octets.
+            EnvelopeError: for more than ``max_bytes`` octets.
             Malformed: for JSON that is not strict, the flattened or compact serialization, and a missing, mistyped or
                 forbidden member.
         """
@@ -296,11 +296,11 @@ class Envelope:
         Write compact JSON that :meth:`parse` reads back to an equal envelope.
 
         Raises:
-            NotaryError: for more than ``max_bytes`` octets, which no verifier would read.
+            EnvelopeError: for more than ``max_bytes`` octets, which no verifier would read.
         """
         data = dumps(self.to_object())
         if len(data) > max_bytes:
-            raise NotaryError("too_large", size=len(data), limit=max_bytes)
+            raise EnvelopeError("too_large", size=len(data), limit=max_bytes)
         return data
 
 
@@ -314,13 +314,13 @@ def sign_envelope(payload: bytes, typ: str, signers: Sequence[Signer]) -> Envelo
         signers: one, or one classical and one ML-DSA.
 
     Raises:
-        NotaryError: for no signers, more than two, or two of one kind.
+        EnvelopeError: for no signers, more than two, or two of one kind.
     """
     ordered = sorted(signers, key=lambda signer: signer.alg)
     if not 1 <= len(ordered) <= MAX_SIGNATURES:
-        raise NotaryError("signers_unsuitable", detail=f"{len(ordered)} signers")
+        raise EnvelopeError("signers_unsuitable", detail=f"{len(ordered)} signers")
     if len({signer.post_quantum for signer in ordered}) != len(ordered):
-        raise NotaryError(
+        raise EnvelopeError(
             "signers_unsuitable", detail=f"two keys of one kind: {', '.join(signer.alg for signer in ordered)}"
         )
     algorithms = [signer.alg for signer in ordered]
@@ -344,11 +344,11 @@ def read_document(data: bytes, max_bytes: int) -> dict[str, object]:
     Read the JSON object of an artifact that is not longer than ``max_bytes``.
 
     Raises:
-        NotaryError: for more octets.
+        EnvelopeError: for more octets.
         Malformed: for JSON that is not strict, or no object.
     """
     if len(data) > max_bytes:
-        raise NotaryError("too_large", size=len(data), limit=max_bytes)
+        raise EnvelopeError("too_large", size=len(data), limit=max_bytes)
     try:
         return loads_object(data, max_bytes=max_bytes)
     except JsonRefused as error:
