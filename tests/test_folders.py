@@ -12,7 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.authority.keyfile import KeyFile
 from svc.client.evidence import save_evidence
 from svc.folders import is_absent, make_folder, make_public_folder, sync_folder
-from svc.sqlite.database import DatabaseFile, plain_connect, prepare_file
+from svc.sqlite.connection import open_connection
+from svc.sqlite.database import DatabaseFile, prepare_file
 from svc.sqlite.quarantine import quarantine
 from svc.store.schema import NOTARY
 from svc.workload.files import write_atomically
@@ -129,7 +130,7 @@ class UseTests(FolderCase):
         path = self.path("a", "b", "notary.db")
 
         def connect(name: str) -> Any:
-            connection = plain_connect(name)
+            connection = open_connection(name)
             connection.set_trace_callback(lambda text: self.calls.append(("sql", text[:5])))
             return connection
 

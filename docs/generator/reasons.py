@@ -62,7 +62,7 @@ ADVICE: dict[str, str] = {
     "notary_rate": "try again in a few seconds",
     "notary_refused": "the more precise reason of the same line",
     "output_closed": "nothing, where the reader has seen enough (`| head`)",
-    "output_failed": "is the disk full?",
+    "output_failed": "check the disk that it leads to, its free space and its permissions",
     "peer_not_verified": "embed this behind mutual TLS of `svc.transport`",
     "pq_issuer_error": "look at the log of the post-quantum issuer",
     "pq_issuer_malformed": "does `notary.pqIssuer` name a post-quantum issuer, of the own trust domain?",

@@ -47,7 +47,7 @@ class KeysNotStored(SvcError):
     """new keys cannot be written to {path}: {what}"""
 
     reason = "keys_not_kept"
-    hint = "is the disk full, or the folder removed? the previous keys are used until they expire"
+    hint = "check the folder, its permissions and its free space; the previous keys are used until they expire"
 
 
 class KeyFile:

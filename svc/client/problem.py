@@ -27,7 +27,7 @@ _DEPTH: Final = 8
 _WORKLOAD_ID: Final = naming.HEADER_WORKLOAD_ID.lower().encode("ascii")
 _CODE: Final = re.compile(r"[a-z_]{1,64}")
 _NOTARY_UNAVAILABLE: Final = (
-    "its database takes no records (is its disk full?) or its credentials ran out: /readyz at its adminAddr says which"
+    "its database takes no records or its credentials ran out: /readyz at its adminAddr says which, and why"
 )
 _NOT_UNDERSTOOD: Final = (
     "the request is not one that it accepts: its log has svc.proxy.request.rejected with the defect"

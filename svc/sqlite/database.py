@@ -17,26 +17,21 @@ from typing import Final
 
 from svc.errors import SvcError
 from svc.folders import make_folder, probe_folder, sync_folder
-from svc.sqlite.disk import DAMAGED, explain, primary_code
+from svc.sqlite.connection import open_connection
+from svc.sqlite.disk import DAMAGED, explain, message_of, primary_code
 from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined
 from svc.sqlite.kind import Connect, DatabaseKind
 from svc.sqlite.quarantine import damage_reported, inspect, is_ours, quarantine, quarantined, read_version
 from svc.sqlite.reserve import Reserve
 
-BUSY_SECONDS: Final = 5.0
 #: The write-ahead log is truncated to this size when it has grown beyond it.
 WAL_SIZE_LIMIT: Final = 16 * 1024 * 1024
-
-
-def plain_connect(path: str) -> sqlite3.Connection:
-    """Open a connection that begins no transaction on its own and may be used by another thread than this one."""
-    return sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
 
 
 class DatabaseFile:
     """One database in a file, which is created with its folder where it is absent."""
 
-    def __init__(self, path: str, kind: DatabaseKind, *, reserve_size: int, connect: Connect = plain_connect) -> None:
+    def __init__(self, path: str, kind: DatabaseKind, *, reserve_size: int, connect: Connect = open_connection) -> None:
         self.path = path
         self.kind = kind
         self.connect = connect
@@ -81,7 +76,7 @@ class DatabaseFile:
     def error(self, error: Exception) -> SvcError:
         """What an error of SQLite or of the file system means for this database."""
         if primary_code(error) in DAMAGED:
-            return DatabaseCorrupt(path=self.path, detail=str(error), **self.kind.words)
+            return DatabaseCorrupt(path=self.path, detail=message_of(error), **self.kind.words)
         return self.unavailable(error)
 
     def unavailable(self, error: Exception) -> SvcError:

@@ -45,6 +45,12 @@ def primary_code(error: Exception) -> int:
     return code & 0xFF if isinstance(code, int) else -1
 
 
+def message_of(error: Exception) -> str:
+    """Return the message of an error of SQLite with the name and the number of its extended result code."""
+    name, code = getattr(error, "sqlite_errorname", None), getattr(error, "sqlite_errorcode", None)
+    return str(error) if name is None else f"{error} ({name}, {code})"
+
+
 def explain(path: str, error: Exception) -> str:
     """Explain an error of SQLite or of the file system for operators; examines the file system when it is called."""
     folder = os.path.dirname(os.path.realpath(path))
@@ -52,7 +58,7 @@ def explain(path: str, error: Exception) -> str:
         message, cause = error.strerror or str(error), _BY_ERRNO.get(error.errno or 0)
     else:
         code = primary_code(error)
-        message, cause = str(error), _BY_CODE.get(code)
+        message, cause = message_of(error), _BY_CODE.get(code)
         if code in _VAGUE:
             cause = _probed(folder) or cause
     try:

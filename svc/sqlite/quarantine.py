@@ -17,7 +17,8 @@ from typing import Final
 from urllib.parse import quote
 
 from svc.folders import sync_folder
-from svc.sqlite.disk import DAMAGED, primary_code
+from svc.sqlite.connection import open_connection
+from svc.sqlite.disk import DAMAGED, message_of, primary_code
 from svc.sqlite.errors import DatabaseCorrupt, DatabaseError
 from svc.sqlite.kind import DatabaseKind
 
@@ -46,7 +47,7 @@ def damage_reported(path: str, kind: DatabaseKind) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         if primary_code(error) not in DAMAGED:
             raise
-        raise DatabaseCorrupt(path=path, detail=str(error), **kind.words) from error
+        raise DatabaseCorrupt(path=path, detail=message_of(error), **kind.words) from error
 
 
 def inspect(path: str, kind: DatabaseKind, *, created: bool, thorough: bool = False) -> None:
@@ -80,7 +81,7 @@ def inspect(path: str, kind: DatabaseKind, *, created: bool, thorough: bool = Fa
 
 
 def _inspect(path: str, mode: str, kind: DatabaseKind, *, created: bool, thorough: bool) -> None:
-    with closing(sqlite3.connect(f"file:{quote(path)}?mode={mode}", uri=True, isolation_level=None)) as connection:
+    with closing(open_connection(f"file:{quote(path)}?mode={mode}", uri=True)) as connection:
         if not read_version(path, connection, kind) and created:
             raise DatabaseCorrupt(path=path, detail="it is empty", **kind.words)
         defect = _log_defect(path)

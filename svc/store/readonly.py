@@ -22,8 +22,8 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 from svc.errors import Reason, SvcError
-from svc.sqlite.database import BUSY_SECONDS
-from svc.sqlite.disk import DAMAGED, primary_code
+from svc.sqlite.connection import open_connection
+from svc.sqlite.disk import DAMAGED, message_of, primary_code
 from svc.sqlite.quarantine import read_version
 from svc.store.backend import RecordReader, Refused
 from svc.store.errors import DriverMissing, StoreError
@@ -201,9 +201,7 @@ class _ReadOnlyFile:
         self._alone = not used
         how = "" if used else "&vfs=unix-none" if logged else "&immutable=1"
         address = f"file:{quote(os.fsencode(self._file))}?mode=ro{how}"
-        connection = sqlite3.connect(
-            address, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False
-        )
+        connection = open_connection(address, uri=True)
         if logged and not used:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         return connection
@@ -216,9 +214,9 @@ class _ReadOnlyFile:
         if isinstance(error, OSError):
             return self._explained_os(error)
         if primary_code(error) in _LOG_CODES and (self._beside("-wal") or self._beside("-shm") is not None):
-            return DatabaseUnreadable("notary_log_unreadable", path=self.path, detail=str(error))
+            return DatabaseUnreadable("notary_log_unreadable", path=self.path, detail=message_of(error))
         damaged = "it is damaged: " if primary_code(error) in DAMAGED or not isinstance(error, sqlite3.Error) else ""
-        return DatabaseUnreadable(path=self.path, detail=f"{damaged}{error}")
+        return DatabaseUnreadable(path=self.path, detail=f"{damaged}{message_of(error)}")
 
     def _explained_os(self, error: OSError) -> SvcError:
         detail = (error.strerror or str(error)).lower()

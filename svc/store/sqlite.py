@@ -11,7 +11,8 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from svc.sqlite import database
-from svc.sqlite.database import DatabaseFile, plain_connect
+from svc.sqlite.connection import open_connection
+from svc.sqlite.database import DatabaseFile
 from svc.sqlite.disk import DAMAGED, explain, primary_code
 from svc.sqlite.errors import DatabaseQuarantined
 from svc.sqlite.kind import Connect
@@ -54,7 +55,7 @@ class SqliteStore(ThreadedStore):
         path: str,
         *,
         reserve_size: int = RESERVE_SIZE,
-        connect: Connect = plain_connect,
+        connect: Connect = open_connection,
         wall: Callable[[], datetime] = _utc_now,
         **options: Unpack[StoreOptions],
     ) -> None:

@@ -45,10 +45,7 @@ _ROW: Final = f"({', '.join('?' for _name in RECEIPT_COLUMNS)})"
 _TOGETHER: Final = 64
 _RECEIPT: Final = f"INTO receipt ({', '.join(RECEIPT_COLUMNS)}) VALUES"
 _INSERT_RECEIPT: Final = f"INSERT {_RECEIPT} {_ROW}"
-#: Without ROLLBACK, which takes back the transaction, the database would keep a journal of each statement in a file.
-_INSERT_RECEIPTS: Final = {
-    count: f"INSERT OR ROLLBACK {_RECEIPT} {', '.join([_ROW] * count)}" for count in range(1, _TOGETHER + 1)
-}
+_INSERT_RECEIPTS: Final = {count: f"INSERT {_RECEIPT} {', '.join([_ROW] * count)}" for count in range(1, _TOGETHER + 1)}
 _INSERT_BATCH: Final = "INSERT INTO receipt_batch (certificate_set, cuts, skeleton) VALUES (?, ?, ?)"
 _OLDEST: Final = "FROM receipt WHERE issued_at < ? ORDER BY issued_at, seq LIMIT ?"
 _BATCHES: Final = f"SELECT DISTINCT batch FROM (SELECT batch {_OLDEST}) WHERE batch IS NOT NULL"  # noqa: S608 (constants)

@@ -317,7 +317,7 @@ class ProxyAnswerTests(SynchronousTestCase):
         for level in ("", "workload"):
             ran = curl("-n", "signRequest", *PINNED, server=proxy_answer(503, "notary_unavailable", level))
             self.assertIn("answered 503 Any Phrase: notary_unavailable (level_mismatch)\n", ran.stderr)
-            self.assertIn("is its disk full?", ran.stderr)
+            self.assertIn("/readyz at its adminAddr says which, and why", ran.stderr)
             self.assertIn("this may pass: ask again in a moment\n", ran.stderr)
             self.assertNotIn("maxNotarization", ran.stderr)
 

@@ -23,7 +23,7 @@ from twisted.protocols.basic import LineOnlyReceiver
 from svc.proxy.mqtt.stored.buffer.records import BufferedMessage, BufferedSession, LoadedSession, SessionKey
 from svc.proxy.mqtt.stored.buffer.store import MessageBuffer
 from svc.proxy.mqtt.stored.forwarding import Forwarder, ForwarderLimits, Moment
-from svc.sqlite.database import BUSY_SECONDS
+from svc.sqlite.connection import BUSY_SECONDS
 from svc.wire.mqtt import Acknowledgement, Connect, Packet, Publish
 from tests.proxy.mqtt.stored.forwarding_model import CLIENT_ID, RELAYED, Notes
 

@@ -6,7 +6,7 @@ import contextlib
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.sqlite.database import plain_connect
+from svc.sqlite.connection import open_connection
 from tests.peers.faulty_disk import fill, memory_disk
 from tests.proxy.mqtt.stored.buffering import OpenedBuffer, message, session
 
@@ -18,7 +18,7 @@ class FullDiskTests(SynchronousTestCase):
         self.stack = contextlib.ExitStack()
         self.addCleanup(self.stack.close)
         folder = memory_disk(self.stack, "8m")
-        self.opened = OpenedBuffer(str(folder), reserve_size=1024 * 1024, connect=plain_connect)
+        self.opened = OpenedBuffer(str(folder), reserve_size=1024 * 1024, connect=open_connection)
         self.opened.begin()
         self.owner = session()
         self.opened.buffer.session(self.owner)

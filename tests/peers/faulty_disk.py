@@ -52,6 +52,8 @@ class Application:
                 self.wfile.write(BODY)
 
         class Server(ThreadingHTTPServer):
+            request_queue_size = 256
+
             def handle_error(self, request: object, client_address: object) -> None:
                 """Say nothing: the proxy is killed, its connections end anyhow."""
 

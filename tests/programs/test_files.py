@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from tests.peers.daemon import environment
+from tests.peers.read_only import read_only
 from tests.peers.waiting import TOP
 from tests.sqlite.test_quarantine import DamageCase
 
-#: Where the folders for temporary files cannot be written, nor the current one.
-_READ_ONLY = """
-for folder in /tmp /var/tmp; do mount --bind $folder $folder && mount -o remount,bind,ro $folder || exit 1; done
-unset TMPDIR; cd /proc; exec "$@"
-"""
 _KEEP = """
 from svc.cli.curl.body import IN_MEMORY, BufferedBody
 body = BufferedBody(2 * IN_MEMORY)
@@ -35,9 +30,7 @@ class BufferedBodyTests(SynchronousTestCase):
 
     def test_no_folder_for_files(self) -> None:
         """Where no file can be made, 1 MiB is kept in memory; one octet more is refused with what is missing."""
-        if os.geteuid() != 0 or shutil.which("unshare") is None:
-            raise SkipTest("needs root and unshare: it makes folders read-only")
-        command = ["unshare", "--mount", "sh", "-c", _READ_ONLY, "sh", sys.executable, "-c", _KEEP]
+        command = [*read_only(), sys.executable, "-c", _KEEP]
         done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True, timeout=60)
         kept, refused = done.stdout.splitlines()
         self.assertEqual("kept True", kept)

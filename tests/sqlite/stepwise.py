@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 from zope.interface import implementer
 
 from svc.errors import SvcError
-from svc.sqlite.database import BUSY_SECONDS
+from svc.sqlite.connection import BUSY_SECONDS
 from svc.sqlite.threads import JobThread, ThreadReactor
 from tests.store.doubles import RecordingObserver
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from contextlib import closing
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.sqlite.disk import explain
+from svc.sqlite.disk import explain, message_of
 
 
 def of_sqlite(code: int, message: str) -> sqlite3.Error:
@@ -35,6 +36,15 @@ class ExplainTests(SynchronousTestCase):
             (OSError(errno.EACCES, "denied"), "permission denied", "denied"),
         ):
             self.assertRegex(explain(path, error), rf"^{cause}, \d+ octets free on its file system: {message}$")
+
+    def test_result_code(self) -> None:
+        """The message has the name and the number of SQLite's extended result code."""
+        with closing(sqlite3.connect(":memory:")) as connection:
+            connection.execute("CREATE TABLE one (number INTEGER UNIQUE)")
+            error = self.assertRaises(sqlite3.Error, connection.execute, "INSERT INTO one VALUES (1), (1)")
+        message = "UNIQUE constraint failed: one.number (SQLITE_CONSTRAINT_UNIQUE, 2067)"
+        self.assertEqual(message, message_of(error))
+        self.assertTrue(explain("notary.db", error).endswith(f"octets free on its file system: {message}"))
 
     def test_unknown(self) -> None:
         """Without a cause, or without a file system to examine, the other parts are returned."""

@@ -15,7 +15,8 @@ from typing import Any
 from twisted.internet.task import Clock
 from zope.interface import implementer
 
-from svc.sqlite.database import create_or_migrate, plain_connect
+from svc.sqlite.connection import open_connection
+from svc.sqlite.database import create_or_migrate
 from svc.sqlite.kind import DatabaseKind
 from svc.sqlite.threads import JobThread, ThreadReactor
 from svc.store.compact import CompactEnvelope
@@ -213,7 +214,7 @@ def batch(
 def write_first_version(path: str, kind: DatabaseKind, record: StoredReceipt) -> None:
     """Create a database as the program without batches did, with one record."""
     os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    with closing(create_or_migrate(path, plain_connect, kind)) as connection:
+    with closing(create_or_migrate(path, open_connection, kind)) as connection:
         values = receipt_values(record, 1, CompactEnvelope.of(record.envelope or b"", record.payload), None)
         chain = CompactEnvelope.of(record.envelope or b"", record.payload).certificates
         digests = [hashlib.sha256(der).digest() for der in chain]

@@ -60,8 +60,8 @@ class FaultyConnection(sqlite3.Connection):
         return super().executemany(sql, *args)
 
     def _fault(self, sql: str, *args: Any) -> None:
-        names = [sql.replace(" OR ROLLBACK", "")]
-        if names[0] != sql and not self.in_transaction:
+        names = [sql]
+        if sql.startswith("INSERT INTO receipt ") and not self.in_transaction:
             # One statement that is a transaction of its own.
             names.append("COMMIT")
         for fault in self.faults:

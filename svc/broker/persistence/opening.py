@@ -24,7 +24,8 @@ from svc.broker.persistence.writer import JournalWriter
 from svc.errors import SvcError
 from svc.process.clock import utc_now
 from svc.sqlite import database
-from svc.sqlite.database import DatabaseFile, plain_connect
+from svc.sqlite.connection import open_connection
+from svc.sqlite.database import DatabaseFile
 from svc.sqlite.errors import DatabaseCorrupt, DatabaseError, DatabaseQuarantined, JournalError, JournalStuck
 from svc.sqlite.groups import GroupLimits, GroupObserver, Groups, SilentGroupObserver
 from svc.sqlite.kind import Connect
@@ -47,7 +48,7 @@ def open_journal(
     limits: GroupLimits | None = None,
     timeout: float = SILENT_SECONDS,
     reserve_size: int = RESERVE_SIZE,
-    connect: Connect = plain_connect,
+    connect: Connect = open_connection,
     start_thread: StartThread = JobThread,
     wall: Callable[[], datetime] = utc_now,
 ) -> Deferred[tuple[SqliteJournal, T]]:

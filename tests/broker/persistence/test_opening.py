@@ -10,7 +10,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.message import Message
 from svc.broker.persistence.schema import BROKER
-from svc.sqlite.database import create_or_migrate, plain_connect
+from svc.sqlite.connection import open_connection
+from svc.sqlite.database import create_or_migrate
 from svc.sqlite.errors import DatabaseError
 from tests.broker.keeping import LASTING, Kept
 
@@ -83,7 +84,7 @@ class OpeningTests(SynchronousTestCase):
         """Retained messages of a database of the first version have no owner."""
         self.kept = Kept(self.mktemp())
         os.makedirs(os.path.dirname(self.kept.path), mode=0o700)
-        create_or_migrate(self.kept.path, plain_connect, replace(BROKER, migrations=BROKER.migrations[:1])).close()
+        create_or_migrate(self.kept.path, open_connection, replace(BROKER, migrations=BROKER.migrations[:1])).close()
         self.sql(
             "INSERT INTO message VALUES (1, 't', 'm', 1, 1, x'00', 'c', NULL)", "INSERT INTO retained VALUES ('t', 1)"
         )

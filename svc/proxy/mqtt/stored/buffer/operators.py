@@ -19,7 +19,8 @@ from svc.proxy.mqtt.stored.buffer.keys import BufferKeys
 from svc.proxy.mqtt.stored.buffer.reader import load_dead_letters, read_dead_letters
 from svc.proxy.mqtt.stored.buffer.records import ReadLetter, Wanted
 from svc.proxy.mqtt.stored.buffer.schema import BUFFER
-from svc.sqlite.database import BUSY_SECONDS
+from svc.sqlite.connection import open_connection
+from svc.sqlite.disk import message_of
 from svc.sqlite.quarantine import read_version
 from svc.sqlite.writer import transaction
 
@@ -46,7 +47,7 @@ class DeadLetters:
             if not os.path.exists(path):
                 raise DeadLettersUnavailable("mqtt_buffer_absent", path=path)
             address = f"file:{quote(os.fsencode(os.path.abspath(path)))}?mode=rw"
-            self._connection = sqlite3.connect(address, uri=True, timeout=BUSY_SECONDS, isolation_level=None)
+            self._connection = open_connection(address, uri=True)
         try:
             with self._explained():
                 version = read_version(path, self._connection, BUFFER)
@@ -104,5 +105,5 @@ class DeadLetters:
         try:
             yield
         except (OSError, sqlite3.Error) as error:
-            detail = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-            raise DeadLettersUnavailable(path=self._path, detail=detail.lower()) from error
+            detail = (error.strerror or str(error)).lower() if isinstance(error, OSError) else message_of(error)
+            raise DeadLettersUnavailable(path=self._path, detail=detail) from error

@@ -39,7 +39,8 @@ from svc.proxy.mqtt.stored.buffer.schema import BUFFER
 from svc.proxy.mqtt.stored.buffer.sharing import BufferShares
 from svc.proxy.mqtt.stored.buffer.writer import BufferWriter, encrypt_stored
 from svc.sqlite import database
-from svc.sqlite.database import DatabaseFile, plain_connect
+from svc.sqlite.connection import open_connection
+from svc.sqlite.database import DatabaseFile
 from svc.sqlite.disk import DAMAGED, primary_code
 from svc.sqlite.errors import DatabaseCorrupt, DatabaseQuarantined, JournalError, JournalStuck
 from svc.sqlite.groups import GroupLimits, GroupObserver, Groups, SilentGroupObserver
@@ -92,7 +93,7 @@ class MessageBuffer:
         limits: BufferLimits | None = None,
         group_limits: GroupLimits | None = None,
         reserve_size: int = RESERVE_SIZE,
-        connect: Connect = plain_connect,
+        connect: Connect = open_connection,
         start_thread: StartThread = JobThread,
         wall: Callable[[], datetime] = utc_now,
     ) -> None:
