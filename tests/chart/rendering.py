@@ -12,6 +12,7 @@ from svc import strictyaml
 from svc.data import FOLDER
 from tests.peers.kubernetes import ToolMissing, folder_of
 
+NEEDS_TOOLS = ("helm",)
 CHART: Final = FOLDER / "chart"
 VALUES: Final[dict[str, Any]] = {"trustDomain": "example.org", "images": {"registry": "svc.internal"}}
 Document = dict[str, Any]

@@ -19,6 +19,7 @@ from tests.peers.folders import short_folder
 from tests.peers.kubernetes import ToolMissing, folder_of
 from tests.peers.waiting import TOP
 
+NEEDS_TOOLS = ("kubernetes", "spire")
 IMAGES = ("svc", "svc-manager", "spire-server", "spire-agent")
 _MARK = "command-ended"
 

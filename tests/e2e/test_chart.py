@@ -23,6 +23,7 @@ from tests.peers.kubernetes import folder_of
 from tests.peers.pages import Command, page, steps
 from tests.peers.waiting import Shared, eventually
 
+NEEDS_TOOLS = ("helm",)
 WEB = "spiffe://prod.example.org/ns/shop/sa/web"
 #: What a reader of docs/chart.md runs; the images are imported here, not pushed.
 (_PUSH, CREATE, PRIVILEGED, INSTALL, ENABLE, UPGRADE, MONITORING, DISABLE, RESTART, UNINSTALL) = (

@@ -13,6 +13,7 @@ from tests.peers.kubernetes import ToolMissing, folder_of
 from tests.peers.pages import Command, page, steps
 from tests.peers.waiting import TOP
 
+NEEDS_TOOLS = ("helm", "spire")
 _TIME = re.compile(r"(?m)^quickstart +[0-9.]+ s")
 _NAME = re.compile(r"quickstart-[0-9a-f]{8}")
 

@@ -21,6 +21,7 @@ from tests.peers.folders import short_folder
 from tests.peers.programs import find, run
 from tests.peers.waiting import TOP, Shared
 
+NEEDS_TOOLS = ("spire",)
 _STATUS = """Package: libc6
 Status: install ok installed
 Version: 2.36-9+deb12u14

@@ -13,6 +13,8 @@ from tests.peers.kubernetes import TOOLS
 from tests.peers.programs import find, run
 from tests.peers.waiting import TOP
 
+NEEDS_TOOLS = ("kubernetes", "containerd", "coredns", "helm")
+
 
 class ToolsTests(SynchronousTestCase):
     """The command line and the cache."""

@@ -25,6 +25,8 @@ from tests.peers.folders import make_folder, remove_folder
 from tests.peers.kubernetes import CertificateAuthority, ToolMissing, apply_crds, folder_of
 from tests.peers.waiting import NotInTime, end_process, eventually, free_port
 
+NEEDS_TOOLS = ("kubernetes",)
+
 
 class ApiServerFailed(Exception):
     """The API server or etcd ended, was not ready in time, or refused a command; carries what it wrote."""

@@ -37,6 +37,7 @@ from images.archive import Content, Image, write_archive, write_layer
 from tests.peers.kubernetes import CertificateAuthority, ToolMissing, apply_crds, folder_of
 from tests.peers.waiting import TOP
 
+NEEDS_TOOLS = ("kubernetes", "containerd", "coredns")
 NODE: Final = "node0"
 _PLACE: Final = Path("/var/tmp")
 _PREFIX: Final = "svc-cluster-"

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from spiffe import WorkloadApiClient
@@ -21,7 +22,10 @@ from spiffe import WorkloadApiClient
 from svc.identity import X509Svid
 from svc.testing.ca import chain_pem, key_pem
 from tests.peers.authority import RunningAuthority
-from tests.peers.spire import RunningSpire
+
+if TYPE_CHECKING:
+    # Most tests that are such a client need no SPIRE.
+    from tests.peers.spire import RunningSpire
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from twisted.trial.unittest import SkipTest
 from tests.peers.folders import make_folder, remove_folder
 from tests.peers.waiting import TOP, NotInTime, end_process, eventually, free_port
 
+NEEDS_TOOLS = ("spire",)
 VARIABLE = "SVC_TEST_SPIRE"
 _SERVER = """
 server {{

@@ -46,14 +46,11 @@ class _Tools:
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
 
-    def build(self, names: Sequence[str]) -> bool:
-        """Begin to build those that are missing; false where all are there already."""
-        missing = [name for name in names if not _there(name)]
-        if missing:
-            self._process = subprocess.Popen(
-                ["nice", _COMMAND, *missing], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
-            )
-        return bool(missing)
+    def build(self, names: Sequence[str]) -> None:
+        """Begin to build tools."""
+        self._process = subprocess.Popen(
+            ["nice", _COMMAND, *names], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
 
     def wait_for(self, module: str) -> None:
         """Wait for the tools of a module; without them its tests say what is missing."""
@@ -99,10 +96,11 @@ def main(given: Sequence[str]) -> int:
         timeout=LONG_MODULE_TIMEOUT if arguments.long else MODULE_TIMEOUT,
         environment={LONG: "1"} if arguments.long else {FAST: "1"} if arguments.fast else None,
     )
-    late = [each for each in modules if selection.tools_of(each)]
-    wanted = dict.fromkeys(name for each in late for name in selection.tools_of(each))
-    if tools.build(list(wanted)):
-        modules = [each for each in modules if each not in late] + late
+    # A fast run starts no process, so no tool either.
+    if not arguments.fast:
+        modules, missing = selection.plan(modules, _there)
+        if missing:
+            tools.build(missing)
     before = leftovers.untracked(selection.TOP)
     try:
         pool.run(modules)

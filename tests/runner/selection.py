@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import re
 import subprocess
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
@@ -88,28 +90,36 @@ def all_modules() -> list[str]:
     return sorted(names, key=lambda name: (first.get(name, len(first)), name.startswith("tests.integration.")))
 
 
-#: The names of modules, with the tools of ``bin/tools`` that they run; the first line that matches holds.
-_TOOLS = (
-    ("tests.e2e*", ("kubernetes", "containerd", "coredns", "helm", "spire")),
-    ("tests.integration.test_cluster", ("kubernetes", "containerd", "coredns")),
-    ("tests.integration.test_tools", ("kubernetes", "containerd", "coredns", "helm")),
-    ("tests.integration.test_spire*", ("spire",)),
-    ("tests.integration.test_manager_spire*", ("spire",)),
-    ("tests.integration.test_manager_hooks", ("kubernetes", "helm")),
-    ("tests.integration.test_images*", ("spire",)),
-    ("tests.chart*", ("helm",)),
-    ("tests.integration.test_crds*", ("kubernetes",)),
-    ("tests.integration.test_kube*", ("kubernetes",)),
-    ("tests.integration.test_manager*", ("kubernetes",)),
-    ("tests.integration.test_webhook*", ("kubernetes",)),
-)
+@cache
+def tools_of(name: str) -> frozenset[str]:
+    """
+    The tools of ``bin/tools`` that a module, or what is named in it, needs: ``NEEDS_TOOLS`` of this module and of all
+    that it imports of ``tests``, directly or not.
+    """
+    graph = _tests_graph()
+    while name not in graph.modules:
+        name = name.rpartition(".")[0]
+    return frozenset().union(*map(_declared_tools, {name, *graph.find_upstream_modules(name)}))
 
 
-def tools_of(name: str) -> tuple[str, ...]:
-    """The tools of ``bin/tools`` that a module, or what is named in it, runs."""
-    return next((tools for pattern, tools in _TOOLS if fnmatch(name, pattern)), ())
+def plan(modules: Sequence[str], built: Callable[[str], bool]) -> tuple[list[str], list[str]]:
+    """
+    Order modules so that those whose tools have to be built come last, and name these tools.
+
+    Args:
+        modules: in the order in which they run otherwise; also names in a module, of a class or a test.
+        built: whether a tool is there.
+
+    Returns:
+        The modules, and the tools to build, those of the first modules first.
+    """
+    needed = dict.fromkeys(tool for each in modules for tool in sorted(tools_of(each)))
+    missing = [each for each in needed if not built(each)]
+    return sorted(modules, key=lambda each: not tools_of(each).isdisjoint(missing)), missing
 
 
+#: How a module of the tests says which tools of ``bin/tools`` it runs.
+_NEEDS_TOOLS = re.compile(r"(?m)^NEEDS_TOOLS = (\(.*\))$")
 #: The folders of tests that start processes, containers or a browser.
 _PROCESSES = ("tests.integration.", "tests.programs.", "tests.e2e.", "tests.chart.")
 
@@ -178,6 +188,21 @@ def _import_graph() -> grimp.ImportGraph:
             for module in graph.find_descendants(package):
                 graph.add_import(importer=runner, imported=module)
     return graph
+
+
+@cache
+def _tests_graph() -> grimp.ImportGraph:
+    # What is imported for annotations alone does not run.
+    return grimp.build_graph("tests", exclude_type_checking_imports=True, cache_dir=None)
+
+
+@cache
+def _declared_tools(module: str) -> frozenset[str]:
+    """Read ``NEEDS_TOOLS`` of a module without importing it."""
+    path = TOP.joinpath(*module.split("."))
+    source = (path / "__init__.py" if path.is_dir() else path.with_suffix(".py")).read_text()
+    found = _NEEDS_TOOLS.search(source)
+    return frozenset(ast.literal_eval(found[1]) if found else ())
 
 
 def _module(path: Path) -> str:

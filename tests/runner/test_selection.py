@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.runner import selection
@@ -60,6 +62,50 @@ class OrderTests(SynchronousTestCase):
         integration = [each.startswith("tests.integration.") for each in modules[len(longest) :]]
         self.assertEqual(sorted(integration), integration)
         self.assertEqual(len(set(modules)), len(modules))
+
+
+class ToolsTests(SynchronousTestCase):
+    """Tools of ``bin/tools``, which are built while modules run that do not need them."""
+
+    def test_nothing_built(self) -> None:
+        """With an empty folder of tools each module that runs one comes behind all that run none, and it is built."""
+        modules = selection.all_modules()
+        ordered, missing = selection.plan(modules, lambda _tool: False)
+        self.assertEqual({"kubernetes", "containerd", "coredns", "helm", "spire"}, set(missing))
+        self.assertEqual(sorted(modules), sorted(ordered))
+        late = [bool(selection.tools_of(each)) for each in ordered]
+        self.assertEqual(sorted(late), late)
+        for name, tools in (
+            ("integration.test_wrapper_apply", {"kubernetes"}),
+            ("integration.test_admission", {"kubernetes"}),
+            ("integration.test_injection", {"kubernetes"}),
+            ("integration.test_manager_hooks", {"kubernetes", "helm"}),
+            ("integration.test_manager_entries", {"kubernetes", "spire"}),
+            ("integration.test_cluster", {"kubernetes", "containerd", "coredns"}),
+            ("chart.test_values", {"helm"}),
+            ("e2e.test_chart", {"kubernetes", "containerd", "coredns", "helm", "spire"}),
+            ("integration.test_curl", set()),
+            ("integration.test_spire.AnyTests.test_any", {"spire"}),
+        ):
+            self.assertEqual(tools, selection.tools_of(f"tests.{name}"), name)
+
+    def test_part_built(self) -> None:
+        """Only modules whose tools are missing wait, and only these tools are built, in the order of the modules."""
+        modules = ["tests.integration.test_spire", "tests.integration.test_crds", "tests.chart.test_values"]
+        self.assertEqual((modules, []), selection.plan(modules, lambda _tool: True))
+        spire, crds, values = modules
+        self.assertEqual(([crds, spire, values], ["spire", "helm"]), selection.plan(modules, "kubernetes".__eq__))
+
+    def test_each_use_is_declared(self) -> None:
+        """A module that asks for a tool by its name has it in NEEDS_TOOLS, or imports a module that has."""
+        asked = re.compile(r"""(?:folder_of|programs)\(["'](\w+)["']\)""")
+        uses = 0
+        for path in (selection.TOP / "tests").rglob("*.py"):
+            module = ".".join(path.relative_to(selection.TOP).with_suffix("").parts)
+            for found in asked.finditer(path.read_text()):
+                uses += 1
+                self.assertIn(found[1], selection.tools_of(module), module)
+        self.assertGreater(uses, 5)
 
 
 class FastTests(SynchronousTestCase):
