@@ -291,7 +291,7 @@ class ArchitectureTests(SynchronousTestCase):
         found = {
             (name, number)
             for number, names in re.findall(
-                r"^\| (\d) \| (.*?) \|", (DOCS / "architecture.md").read_text(), re.MULTILINE
+                r"^\| (\d+) \| (.*?) \|", (DOCS / "architecture.md").read_text(), re.MULTILINE
             )
             for name in re.findall(r"`(svc\.\w+)`", names)
         }

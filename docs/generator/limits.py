@@ -12,7 +12,7 @@ from svc.identity import algorithms, bundle, constraints, documents, encoding, s
 from svc.notary import beginnings, credentials, evidence, pqissuer, pqleaf, statement
 from svc.notary.receipt import REDACTED_ALWAYS
 from svc.notary.record_bound import RecordBound, largest_limit
-from svc.pqissuer import web as pqissuer_web
+from svc.pages import callers
 from svc.proxy.config import NotarySettings
 from svc.proxy.connection_settings import LimitSettings, TimeoutSettings
 from svc.proxy.eviction import MOST_SHARES
@@ -120,8 +120,8 @@ def bounds() -> str:
         ("a bundle", format_size(documents.MAX_BUNDLE_OCTETS), "fixed"),
         ("a file of roots", format_size(MAX_TRUSTED), "fixed"),
         ("a configuration file", format_size(MAX_CONFIGURATION), "fixed"),
-        ("a request to the post-quantum issuer", format_size(pqissuer_web.MAX_REQUEST), "fixed"),
-        ("connections of the post-quantum issuer, each listener", _shared(pqissuer_web.MAX_CONNECTIONS), "fixed"),
+        ("a request to the post-quantum issuer", format_size(callers.MAX_REQUEST), "fixed"),
+        ("connections of the post-quantum issuer, each listener", _shared(callers.MAX_CONNECTIONS), "fixed"),
         ("challenges of the post-quantum issuer", _shared(pqissuer.MAX_CHALLENGES), "fixed"),
         ("a log record", format_size(MAX_RECORD), "fixed"),
         ("log records that wait for a reader", format_size(MAX_WAITING), "fixed"),

@@ -36,17 +36,17 @@ from svc.identity.spiffeid import SpiffeID
 from svc.identity.verification import SvidEvidence
 from svc.notary.errors import NotaryRefused
 from svc.notary.pqissuer import PqIssuer
+from svc.pages.callers import TlsCaller
+from svc.pages.elements import Table
+from svc.pages.mutual_tls import TlsListener
 from svc.pqissuer.endpoint import PqService, pq_site
-from svc.pqissuer.listener import TlsListener
 from svc.pqissuer.nodes import NodeReport, ServingNodes
 from svc.pqissuer.roots import PqRootRing
 from svc.pqissuer.rotation import KeyRing, Slot
-from svc.pqissuer.web import TlsCaller
 from svc.process.clock import ClockWatch, utc_now
 from svc.process.daemon import Daemon
 from svc.process.lifecycle import stop_if_running
 from svc.process.options import print_error
-from svc.process.page_elements import Table
 from svc.settings import ENVIRONMENT
 from svc.transport.addresses import TcpAddress
 from svc.transport.creators import TlsIdentity

@@ -15,11 +15,11 @@ from svc.authority.report import AuthorityLog
 from svc.identity.algorithms import key_algorithm
 from svc.identity.spiffeid import SpiffeID
 from svc.identity.svid import X509Svid
+from svc.pages.elements import Code, Table
 from svc.pqissuer.nodes import ServedBundle
 from svc.pqissuer.roots import PqRootRing
 from svc.pqissuer.rotation import KeyRing
 from svc.process.history import Totals
-from svc.process.page_elements import Code, Table
 from svc.process.status import (
     EntryStatus,
     IdentityStatus,

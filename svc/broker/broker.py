@@ -34,8 +34,8 @@ from svc.broker.hub import Hub, HubLimits
 from svc.broker.journal import Journal, NoJournal, RecoveredState
 from svc.broker.logins import PasswordLogins
 from svc.broker.message import Message
+from svc.pacing.turns import Turns
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
-from svc.process.turns import Turns
 from svc.transport.client_certificates import client_certificate
 from svc.transport.evidence import peer_evidence
 from svc.wire.mqtt import QoS, ReasonCode, name_defect

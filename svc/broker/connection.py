@@ -31,8 +31,8 @@ from svc.broker.hub import Hub
 from svc.broker.logins import PasswordLogins, UserEvidence
 from svc.broker.sharing import LargestShare
 from svc.errors import SvcError
+from svc.pacing.turns import Turns
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
-from svc.process.turns import Turns
 from svc.shares import Holdings, one_fits, share_evidence
 from svc.transport.client_certificates import ClientCertificate
 from svc.transport.errors import KeyUpdateLimitReached
@@ -424,11 +424,11 @@ class BrokerConnection(TwistedProtocol):
             self._context.turns.wait(self)
 
     def read_on(self) -> None:
-        """See :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.pacing.turns.UnfinishedRead`."""
         self._process_pending()
 
     def abort_defective(self) -> None:
-        """See :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.pacing.turns.UnfinishedRead`."""
         self.abort()
 
     def _process_pending(self) -> None:

@@ -40,12 +40,12 @@ from svc.broker.session import SessionLimits
 from svc.broker.status import broker_members, broker_totals
 from svc.errors import SvcError
 from svc.identity import TrustDomain
+from svc.pages.listening import ListenFailed
 from svc.policyfiles.settings import load_deny_lists
 from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
 from svc.process.clock import utc_now
 from svc.process.daemon import Daemon
 from svc.process.lifecycle import pause_gc, stop_if_running
-from svc.process.listening import ListenFailed
 from svc.sqlite.errors import DatabaseError, JournalStuck
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health

@@ -16,7 +16,7 @@ from svc.errors import SvcError
 from svc.kube.client import Client, Object
 from svc.kube.errors import Gone, KubernetesError
 from svc.kube.kinds import Kind
-from svc.process.backoff import Backoff
+from svc.pacing.backoff import Backoff
 
 #: After a watch that lasted so long, the next one begins without a delay.
 STEADY_SECONDS: Final = 5.0

@@ -1,5 +1,5 @@
 """
-The post-quantum issuer as a service: its roots and their rotation, its two paths, and HTTP for attested callers.
+The post-quantum issuer as a service: its roots and their rotation, and its paths.
 
 What the authority and the manager share; ``svc.notary.pqissuer`` decides on requests.
 """

@@ -25,8 +25,7 @@ from svc.identity.rules import check_leaf
 from svc.identity.spiffeid import SpiffeID
 from svc.notary.pqissuer import Challenges, PqIssuer
 from svc.notary.pqleaf import PqLeafRequest
-from svc.pqissuer.nodes import NodeReport
-from svc.pqissuer.web import (
+from svc.pages.callers import (
     MAX_CONNECTIONS,
     MAX_REQUEST,
     BodyRequest,
@@ -38,6 +37,7 @@ from svc.pqissuer.web import (
     send_json,
     send_problem,
 )
+from svc.pqissuer.nodes import NodeReport
 from svc.strictjson import dumps
 
 
@@ -199,7 +199,7 @@ def pq_resources(service: PqService, version: Resource) -> None:
 def pq_site(
     service: PqService, identify: Identify, reactor: Any, *, connections: int = MAX_CONNECTIONS
 ) -> WrappingFactory:
-    """The HTTP site of a PQ issuer alone; see :func:`svc.pqissuer.web.caller_site`."""
+    """The HTTP site of a PQ issuer alone; see :func:`svc.pages.callers.caller_site`."""
     root, version = Folder(), Folder()
     root.putChild(b"v1", version)
     pq_resources(service, version)

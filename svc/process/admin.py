@@ -21,9 +21,9 @@ from twisted.python.failure import Failure
 from twisted.web.resource import IResource, Resource
 from twisted.web.server import NOT_DONE_YET, Request
 
+from svc.pages.elements import STYLE_SOURCE, Table, note_page
+from svc.pages.site import Paced
 from svc.process.history import History
-from svc.process.page_elements import STYLE_SOURCE, Table, note_page
-from svc.process.pages import Paced
 from svc.process.status import Status
 from svc.process.status_page import status_page
 from svc.settings import HostPort

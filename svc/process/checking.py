@@ -15,7 +15,7 @@ from typing import Final, TextIO
 
 from svc.errors import SvcError
 from svc.folders import probe_folder
-from svc.process.listening import ListenFailed
+from svc.pages.listening import ListenFailed
 from svc.process.settings import DaemonSettings
 from svc.settings import HostPort
 from svc.transport.addresses import UnixAddress, parse_address

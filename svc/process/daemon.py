@@ -21,6 +21,7 @@ from twisted.web.resource import IResource
 
 from svc import __version__
 from svc.errors import SvcError
+from svc.pages.site import HttpService
 from svc.process.admin import OperatorPages, admin_root, probes_root
 from svc.process.clock import use_monotonic_clock, utc_now
 from svc.process.history import Totals
@@ -37,7 +38,6 @@ from svc.process.metrics import MetricsGuard, metrics_root
 from svc.process.monitor import Monitor
 from svc.process.notify import READY, STOPPING, notify
 from svc.process.options import ProcessOptions, settings_or_exit
-from svc.process.pages import HttpService
 from svc.process.settings import DaemonSettings
 from svc.process.status import Status
 from svc.telemetry.events import Event

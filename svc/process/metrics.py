@@ -21,8 +21,8 @@ from twisted.logger import Logger
 from twisted.web.resource import Resource
 from twisted.web.server import Request
 
+from svc.pages.site import Paced
 from svc.process.admin import finish_later
-from svc.process.pages import Paced
 
 #: RFC 9110 section 12.4.2.
 _QUALITY: Final = re.compile(r"(?:0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)\Z")

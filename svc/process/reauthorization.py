@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from svc.process.turns import TURN_SECONDS
+from svc.pacing.turns import TURN_SECONDS
 from svc.telemetry.records import Value
 
 T = TypeVar("T")

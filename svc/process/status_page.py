@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from twisted.web.template import Tag, tags
 
-from svc.process.history import SAMPLE_EVERY, Sample
-from svc.process.page_elements import (
+from svc.pages.elements import (
     DASH,
     Cell,
     Chip,
@@ -29,6 +28,7 @@ from svc.process.page_elements import (
     section,
     table_section,
 )
+from svc.process.history import SAMPLE_EVERY, Sample
 from svc.process.status import IdentityStatus, LastError, ListenerStatus, Status, timestamp
 from svc.telemetry.health import Condition
 

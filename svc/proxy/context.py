@@ -15,11 +15,11 @@ from svc.errors import SvcError
 from svc.identity import SvidEvidence
 from svc.identity.errors import SvidInvalid
 from svc.notary.level import Level
+from svc.pacing.turns import Turns
 from svc.policy.engine import ConnectionPolicy, Denied, Permit
 from svc.policy.rules import RequestFacts
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import Reauthorization
-from svc.process.turns import Turns
 from svc.proxy.connection_settings import LimitSettings, OnRotation, TimeoutSettings
 from svc.proxy.errors import FormerSvidRefused
 from svc.proxy.evaluation import Evaluation, Refused, evaluated

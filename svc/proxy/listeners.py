@@ -14,8 +14,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
+from svc.pages.listening import ListenFailed
 from svc.policyfiles.settings import Policies
-from svc.process.listening import ListenFailed
 from svc.process.reauthorization import Reauthorization
 from svc.proxy.config import ListenerSettings, ProxySettings
 from svc.proxy.context import AuthorizedConnection

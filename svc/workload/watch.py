@@ -20,7 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
 
 from svc import naming
-from svc.process.backoff import Backoff
+from svc.pacing.backoff import Backoff
 
 #: What kept the stream from working.
 Cause = Literal["missing", "denied", "unserved", "no_identity", "silent", "no_grpc", "ended", "failed"]

@@ -23,8 +23,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.pages.elements import Link, Table
 from svc.process.history import Sample
-from svc.process.page_elements import Link, Table
 from svc.process.status import IdentityStatus, LastError, ListenerStatus, Rates, Status, StoreStatus
 from svc.process.status_page import status_page
 from svc.telemetry.health import Condition

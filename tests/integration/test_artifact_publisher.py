@@ -19,8 +19,8 @@ from twisted.trial.unittest import TestCase
 from svc.envelope.envelope import Envelope
 from svc.envelope.ids import receipt_id, statement_id
 from svc.notary.statement import Statement
+from svc.pacing.turns import Turns
 from svc.process.clock import utc_now
-from svc.process.turns import Turns
 from svc.proxy.mqtt.artifacts.publisher import ArtifactPublisher
 from svc.proxy.mqtt.artifacts.settings import ArtifactSettings
 from svc.strictjson import loads_object

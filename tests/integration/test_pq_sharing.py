@@ -15,7 +15,7 @@ from twisted.trial.unittest import SkipTest
 from svc.identity import SpiffeID, TrustDomain
 from svc.identity.matchers import MemberOf
 from svc.notary.pqissuer import MAX_CHALLENGES
-from svc.pqissuer.web import MAX_CONNECTIONS
+from svc.pages.callers import MAX_CONNECTIONS
 from svc.process.clock import utc_now
 from svc.workload.errors import PqIssuerError
 from svc.workload.pqclient import fetch_pq_leaf

@@ -27,9 +27,9 @@ from svc.identity import BundleSet, SpiffeID, TrustDomain, X509Bundle, X509Svid,
 from svc.identity.pqbundle import PqBundles
 from svc.notary.pqissuer import MAX_CHALLENGES, PqIssuer
 from svc.notary.pqleaf import PqLeaf, PqLeafRequest, PqLeafResponse, make_proof
+from svc.pages.callers import CUT_OFF, MAX_REQUEST
 from svc.pqissuer.endpoint import CallerRefused, PqService, pq_site
 from svc.pqissuer.nodes import NodeReport
-from svc.pqissuer.web import CUT_OFF, MAX_REQUEST
 from tests.workload.messages import AUTHORITY, FOREIGN, NOW
 
 ISSUER = SpiffeID.parse("spiffe://example.org/svc/authority")

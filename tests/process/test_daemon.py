@@ -15,7 +15,7 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.testing import MemoryReactorClock
 
 from svc.errors import SvcError
-from svc.process.listening import ListenFailed
+from svc.pages.listening import ListenFailed
 from svc.process.notify import READY, STOPPING, notify
 from svc.process.plugin import DaemonMaker
 from svc.settings import HostPort

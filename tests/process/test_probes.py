@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from svc.pages.site import HttpService
 from svc.process.admin import probes_root
-from svc.process.pages import HttpService
 from svc.settings import HostPort
 from svc.telemetry.health import Health
-from tests.process.test_pages import START, PageCase, StoreBroken
+from tests.pages.test_site import START, PageCase, StoreBroken
 
 
 class ProbeTests(PageCase):

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.pacing.turns import TURN_SECONDS
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
-from svc.process.turns import TURN_SECONDS
 
 
 class Call:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.pages.elements import STYLE, Chip, Code, Link, Table, note_page
 from svc.process.history import Sample
-from svc.process.page_elements import STYLE, Chip, Code, Link, Table, note_page
 from svc.process.status import IdentityStatus, LastError, ListenerStatus, Rates, Status, StoreStatus
 from svc.process.status_page import duration, number, span, status_page
 from svc.telemetry.health import Condition

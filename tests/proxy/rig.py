@@ -23,10 +23,10 @@ from svc.notary.level import Level
 from svc.notary.receipt import Redaction
 from svc.notary.statement import StatementEvidence
 from svc.notary.verification import Anchors
+from svc.pacing.turns import Turns
 from svc.policy.engine import Decision, Denied, MatchedRule
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import Reauthorization, ReauthorizationSummary
-from svc.process.turns import Turns
 from svc.proxy.connection_settings import LimitSettings, TimeoutSettings
 from svc.proxy.context import AuthorizedConnection, decide_again
 from svc.proxy.http.client import ClientConnection

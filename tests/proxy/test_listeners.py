@@ -8,8 +8,8 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from svc.identity import ExactID
+from svc.pages.listening import ListenFailed
 from svc.policyfiles.settings import Policies
-from svc.process.listening import ListenFailed
 from svc.proxy.config import ProxySettings
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup, ProxyEnding

@@ -23,9 +23,9 @@ from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.receipt import Redaction
+from svc.pages.listening import ListenFailed
 from svc.policyfiles.settings import load_policies
 from svc.policyfiles.watch import PolicyWatch
-from svc.process.listening import ListenFailed
 from svc.proxy.config import ProxySettings
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.http.client import ClientConnection

@@ -11,8 +11,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from svc.pacing.turns import Turns
 from svc.policy import Permit
-from svc.process.turns import Turns
 from svc.proxy.http.tunnel import Tunnel
 from svc.proxy.http.upstream import UpstreamConnection, UpstreamPool
 from svc.wire.http1 import MessageLimits

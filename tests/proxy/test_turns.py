@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.identity.errors import SvidExpired
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
-from svc.process.turns import Turns
+from svc.pacing.turns import Turns
 from tests.process.test_reauthorization import TurnClock
 from tests.proxy.policies import admit_nobody
 from tests.proxy.rig import Rig, Wire, lose

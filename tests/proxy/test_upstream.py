@@ -19,8 +19,8 @@ from zope.interface import implementer
 from zope.interface.verify import verifyObject
 
 from svc.identity.errors import SvidExpired, SvidNotYetValid, TrustDomainUnknown
+from svc.pacing.turns import Turns
 from svc.policy import Permit
-from svc.process.turns import Turns
 from svc.proxy.errors import (
     ProxyError,
     UpstreamConnectTimeout,

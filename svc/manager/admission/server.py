@@ -39,8 +39,8 @@ from svc.manager.config import WebhookSettings
 from svc.manager.context import ClusterContext
 from svc.manager.metrics import ManagerMetrics
 from svc.naming import WEBHOOK_SECRET
+from svc.pages.site import ConnectionTimes, HttpService, PageRequest, QuietSite
 from svc.process.admin import finish_later
-from svc.process.pages import ConnectionTimes, HttpService, PageRequest, QuietSite
 from svc.settings import HostPort
 from svc.telemetry.events import Event
 from svc.telemetry.log_limits import RecordLimiter

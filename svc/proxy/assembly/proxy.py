@@ -24,12 +24,12 @@ from svc.notary.facts import WorkloadFacts
 from svc.notary.level import Level
 from svc.notary.pqleaf import PqLeaf
 from svc.notary.receipt import Redaction
+from svc.pacing.turns import Turns
 from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies, load_policies
 from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
 from svc.process.clock import ClockService, utc_now
 from svc.process.reauthorization import Reauthorization
-from svc.process.turns import Turns
 from svc.proxy.assembly.endpoints import Endpoints
 from svc.proxy.assembly.http import HttpListeners
 from svc.proxy.assembly.mqtt import MqttListeners

@@ -11,11 +11,11 @@ from twisted.internet.interfaces import IStreamClientEndpoint
 
 from svc.envelope.profile import Profile
 from svc.identity import SvidEvidence
+from svc.pacing.turns import Turns
 from svc.policy.engine import Denied
 from svc.policyfiles.settings import Policies
 from svc.policyfiles.watch import PolicyWatch
 from svc.process.reauthorization import Reauthorization
-from svc.process.turns import Turns
 from svc.proxy.assembly.endpoints import Endpoints, upstream_name
 from svc.proxy.config import ListenerSettings, ProxySettings
 from svc.proxy.connection_settings import LimitSettings, OnRotation, TimeoutSettings

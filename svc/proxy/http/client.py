@@ -303,7 +303,7 @@ class ClientConnection:
             self._pause(ReadPause.QUEUED, bool(queue) and self._closing_until is None)
 
     def read_on(self) -> None:
-        """See :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.pacing.turns.UnfinishedRead`."""
         self._awaits_turn = False
         self._pump()
 

@@ -37,8 +37,8 @@ from svc.transport.evidence import PeerEvidence, peer_evidence
 from svc.wire.http1 import SLICE_LINES, SLICE_OCTETS, Event, MessageLimits, ResponseParser
 
 if TYPE_CHECKING:
+    from svc.pacing.turns import Turns
     from svc.process.reauthorization import Reauthorization
-    from svc.process.turns import Turns
     from svc.proxy.context import AuthorizedConnection
     from svc.proxy.peer_statement import PeerStatement
 
@@ -204,7 +204,7 @@ class UpstreamConnection:
         return self._pool.reauthorize(self)
 
     def abort_defective(self) -> None:
-        """See :class:`svc.proxy.context.AuthorizedConnection` and :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.proxy.context.AuthorizedConnection` and :class:`svc.pacing.turns.UnfinishedRead`."""
         self._drop_unparsed()
         if self.dead:
             self._lost()
@@ -270,7 +270,7 @@ class UpstreamConnection:
         return begin
 
     def read_on(self) -> None:
-        """See :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.pacing.turns.UnfinishedRead`."""
         data, self._unparsed = self._unparsed, b""
         self._deliver(data)
         if self._unparsed:

@@ -22,10 +22,10 @@ from svc.errors import SvcError, printable
 from svc.identity.errors import SvidInvalid
 from svc.naming import MQTT_CLIENT_PREFIX
 from svc.notary.level import Level, effective_level
+from svc.pacing.turns import Turns
 from svc.policy.engine import ConnectionPolicy, Denied, Permit
 from svc.policy.rules import MqttAction, RequestFacts
 from svc.policyfiles.settings import Policies
-from svc.process.turns import Turns
 from svc.proxy.context import level_bounds
 from svc.proxy.errors import IdentityGone, ProxyError
 from svc.proxy.listener import Connection
@@ -179,7 +179,7 @@ class MqttConnection(RelayedClient):
         self._session.client_received(data)
 
     def read_on(self) -> None:
-        """See :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.pacing.turns.UnfinishedRead`."""
         self._awaits_turn = False
         data, self._behind = self._behind, b""
         if self._reauthorization.running:

@@ -12,8 +12,8 @@ from typing import NamedTuple, Protocol
 
 from svc.errors import SvcError
 from svc.notary.level import Level
+from svc.pacing.turns import Turns
 from svc.policy.rules import MqttAction
-from svc.process.turns import Turns
 from svc.proxy.errors import ProxyError
 from svc.telemetry.labels import Cause
 from svc.wire.mqtt import Connect, PacketLimits, ReasonCode

@@ -10,7 +10,7 @@ from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from svc.process.turns import Turns
+from svc.pacing.turns import Turns
 from svc.proxy.relayed_context import RelayedContext
 from svc.transport.errors import OwnSvidRefused
 from svc.transport.evidence import PeerEvidence, peer_evidence
@@ -102,7 +102,7 @@ class MqttUpstream:
         self._client.turns.wait(self)
 
     def read_on(self) -> None:
-        """See :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.pacing.turns.UnfinishedRead`."""
         self._awaits_turn = False
         data, self._behind = self._behind, b""
         self._client.upstream_received(data)
@@ -114,7 +114,7 @@ class MqttUpstream:
             self.transport.resumeProducing()
 
     def abort_defective(self) -> None:
-        """See :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.pacing.turns.UnfinishedRead`."""
         self._client.abort_defective()
 
     def _drop_waiting(self) -> None:

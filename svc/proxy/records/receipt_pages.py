@@ -29,8 +29,8 @@ from svc.identity import BundleSet
 from svc.notary.artifact import parse_receipt, stored_artifact
 from svc.notary.evidence import EvidenceFile, VerificationResult, verify_offline
 from svc.notary.verification import Anchors
+from svc.pages.elements import Cell, Chip, Code, Link, Table, note_page
 from svc.process.admin import PAGE_POLICY, finish_later, html_answer
-from svc.process.page_elements import Cell, Chip, Code, Link, Table, note_page
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.reports.account import Account
 from svc.reports.checks import EvidenceSource

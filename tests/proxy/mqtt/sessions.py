@@ -13,9 +13,9 @@ from svc.errors import SvcError
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.notary.publish import AckedBy
+from svc.pacing.turns import Turns
 from svc.policy.engine import Denied
 from svc.policy.rules import MqttAction
-from svc.process.turns import Turns
 from svc.proxy.errors import ProxyError
 from svc.proxy.mqtt.interfaces import MqttLimits
 from svc.proxy.mqtt.passing.session import PassThroughSession

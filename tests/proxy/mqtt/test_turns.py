@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.process.turns import Turns
+from svc.pacing.turns import Turns
 from svc.proxy.mqtt.passing.packets import RUN_OCTETS
 from svc.wire.mqtt import (
     Disconnect,

@@ -13,7 +13,7 @@ from twisted.web.test.requesthelper import DummyRequest
 from svc.envelope.profile import Profile
 from svc.identity import BundleSet
 from svc.notary.level import Level
-from svc.process.page_elements import Code, Link, Table
+from svc.pages.elements import Code, Link, Table
 from svc.proxy.records.receipt_pages import ReceiptPages, ReceiptResource, is_loopback
 from svc.settings import HostPort
 from svc.store.errors import StoreClosed

@@ -16,7 +16,7 @@ from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.process.turns import Turns
+from svc.pacing.turns import Turns
 from svc.proxy.mqtt.artifacts.session import (
     KEEP_ALIVE,
     ArtifactEvent,
@@ -112,7 +112,7 @@ class ArtifactConnection(Protocol):
         return begin
 
     def read_on(self) -> None:
-        """See :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.pacing.turns.UnfinishedRead`."""
         data, self._undecoded = self._undecoded, b""
         self._deliver(data)
         if self._undecoded:
@@ -128,7 +128,7 @@ class ArtifactConnection(Protocol):
             cast(Any, self.transport).resumeProducing()
 
     def abort_defective(self) -> None:
-        """See :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.pacing.turns.UnfinishedRead`."""
         if self._loss is not None:
             self._report_end(self._loss)
         else:

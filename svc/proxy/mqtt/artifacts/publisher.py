@@ -31,8 +31,8 @@ from svc.naming import MQTT_CLIENT_PREFIX
 from svc.notary.artifact import stored_artifact
 from svc.notary.artifact_topics import ArtifactPrefix
 from svc.notary.statement import Statement
+from svc.pacing.turns import Turns
 from svc.process.lifecycle import when_finished
-from svc.process.turns import Turns
 from svc.proxy.mqtt.artifacts.connection import CLOSE_SECONDS, ArtifactConnection
 from svc.proxy.mqtt.artifacts.session import (
     ArtifactAccepted,

@@ -180,7 +180,7 @@ class BufferedUpstream:
         return len(data) if self._over else begin
 
     def read_on(self) -> None:
-        """See :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.pacing.turns.UnfinishedRead`."""
         data, self._undecoded = self._undecoded, b""
         self._deliver(data)
         if self._over or self._undecoded:
@@ -237,7 +237,7 @@ class BufferedUpstream:
         return False
 
     def abort_defective(self) -> None:
-        """See :class:`svc.proxy.context.AuthorizedConnection` and :class:`svc.process.turns.UnfinishedRead`."""
+        """See :class:`svc.proxy.context.AuthorizedConnection` and :class:`svc.pacing.turns.UnfinishedRead`."""
         self._fail(None)
 
     # -- The end -----------------------------------------------------------------------------------------------------

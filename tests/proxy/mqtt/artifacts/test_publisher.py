@@ -14,7 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.notary.artifact import parse_receipt
 from svc.notary.receipt import sign_receipt
-from svc.process.turns import Turns
+from svc.pacing.turns import Turns
 from svc.proxy.mqtt.artifacts.connection import CLOSE_SECONDS, MIN_SILENCE, OPENING_SECONDS
 from svc.proxy.mqtt.artifacts.publisher import (
     LONGEST_PAUSE,

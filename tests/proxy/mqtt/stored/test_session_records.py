@@ -14,8 +14,8 @@ from svc.naming import PROPERTY_NONCE, PROPERTY_RECEIPT_ID
 from svc.notary.exchange import ExchangeOutcome
 from svc.notary.level import Level
 from svc.notary.publish import AckedBy
+from svc.pacing.turns import Turns
 from svc.policy.rules import MqttAction
-from svc.process.turns import Turns
 from svc.proxy.errors import NotaryRate, NotaryUnavailable, RecordTooLarge
 from svc.proxy.mqtt.interfaces import RecordDemand
 from svc.proxy.mqtt.stored.forwarding import Admission

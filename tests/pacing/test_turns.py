@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.process.turns import TURN_SECONDS, Turns
+from svc.pacing.turns import TURN_SECONDS, Turns
 from tests.process.test_reauthorization import TurnClock
 
 

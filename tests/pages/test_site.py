@@ -21,13 +21,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 
 from svc.errors import SvcError
-from svc.process.admin import OperatorPages, admin_root, names_process
-from svc.process.history import Totals
-from svc.process.listening import ListenFailed
-from svc.process.metrics import accepted_format, metrics_root
-from svc.process.monitor import Monitor
-from svc.process.page_elements import Table
-from svc.process.pages import (
+from svc.pages.elements import Table
+from svc.pages.listening import ListenFailed
+from svc.pages.site import (
     IDLE_SECONDS,
     LIFETIME,
     MAX_BODY,
@@ -35,6 +31,10 @@ from svc.process.pages import (
     PAGE_SECONDS,
     HttpService,
 )
+from svc.process.admin import OperatorPages, admin_root, names_process
+from svc.process.history import Totals
+from svc.process.metrics import accepted_format, metrics_root
+from svc.process.monitor import Monitor
 from svc.settings import HostPort
 from svc.telemetry.events import Event
 from svc.telemetry.health import Health

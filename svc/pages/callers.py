@@ -22,7 +22,7 @@ from svc import naming
 from svc.errors import SvcError
 from svc.identity.spiffeid import SpiffeID
 from svc.notary.access import problem
-from svc.process.pages import QuietSite
+from svc.pages.site import QuietSite
 from svc.transport.errors import ConnectionLimitReached, TransportError
 from svc.transport.evidence import PeerEvidence, peer_evidence
 from svc.transport.fair_limiter import FairLimiter

@@ -10,7 +10,7 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort, IProtocolFactory
 
-from svc.process.listening import ListenFailed
+from svc.pages.listening import ListenFailed
 from svc.transport.addresses import TcpAddress
 from svc.transport.creators import TlsIdentity, server_creator
 from svc.transport.endpoints import MutualTlsServerEndpoint

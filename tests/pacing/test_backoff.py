@@ -1,4 +1,4 @@
-"""Tests of svc.process.backoff."""
+"""Tests of svc.pacing.backoff."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.process.backoff import Backoff
+from svc.pacing.backoff import Backoff
 
 
 class BackoffTests(SynchronousTestCase):

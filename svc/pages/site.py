@@ -33,7 +33,7 @@ from twisted.web.resource import IResource
 from twisted.web.server import Request, Site
 from zope.interface import implementer
 
-from svc.process.listening import ListenFailed
+from svc.pages.listening import ListenFailed
 from svc.settings import HostPort
 
 Made = TypeVar("Made")
