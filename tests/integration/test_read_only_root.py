@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.notary.ids import new_nonce
+from svc.envelope.ids import new_nonce
 from tests.peers.daemon import environment
 from tests.peers.faulty_disk import Breakable
 from tests.peers.folders import short_folder
