@@ -13,15 +13,9 @@ from urllib.parse import urlencode
 
 from cryptography.hazmat.primitives.asymmetric import mldsa
 from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
-from twisted.internet.protocol import Protocol, connectionDone
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
-from twisted.web.client import Agent, HTTPConnectionPool, ResponseDone, ResponseFailed
-from twisted.web.http import PotentialDataLoss
-from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer, IResponse
-from zope.interface import implementer
+from twisted.web.client import ResponseFailed
 
 from svc.envelope.envelope import Envelope
 from svc.errors import SvcError, printable
@@ -34,14 +28,10 @@ from svc.identity.svid import X509Svid
 from svc.identity.verification import verify_svid
 from svc.notary.pqleaf import PqLeaf, PqLeafRequest, PqLeafResponse, make_proof
 from svc.strictjson import b64u_decode, loads_object
-from svc.transport.addresses import UnixAddress, parse_address
-from svc.transport.creators import TlsIdentity, client_creator
-from svc.transport.endpoints import MutualTlsClientEndpoint, PlainClientEndpoint
+from svc.transport.creators import TlsIdentity
 from svc.transport.errors import ConnectFailed, ConnectTimeout, TransportError
-from svc.transport.evidence import peer_evidence
-from svc.workload.errors import (
-    PqIssuerError,
-)
+from svc.workload.control_plane import ControlPlane
+from svc.workload.errors import PqIssuerError
 
 TIMEOUT: Final = 10.0
 #: A chain of ML-DSA-87 certificates is smaller.
@@ -51,7 +41,6 @@ _KEYS: Final[dict[str, Callable[[], Any]]] = {
     "ML-DSA-87": mldsa.MLDSA87PrivateKey.generate,
 }
 _ResultT = TypeVar("_ResultT")
-_ORIGIN: Final = b"http://pq-issuer.invalid"
 
 
 def fetch_pq_leaf(
@@ -131,38 +120,31 @@ class _Exchange:
         expected: Matcher,
         timeout: float,
     ) -> None:
-        parsed = parse_address(address)
-        endpoint: IStreamClientEndpoint
-        if isinstance(parsed, UnixAddress):
-            endpoint = PlainClientEndpoint(reactor, parsed, timeout=timeout)
-        else:
-            creator = client_creator(source, clock=now, expected=expected, server_name=parsed.server_name)
-            endpoint = MutualTlsClientEndpoint(reactor, parsed, creator, connect_timeout=timeout)
-        self._address = str(parsed)
-        self._endpoint = _RecordingEndpoint(endpoint)
+        self._server = ControlPlane(
+            address, source, reactor, now=now, expected=expected, timeout=timeout, max_answer=MAX_ANSWER
+        )
+        self._address = self._server.address
         self._reactor = reactor
         self._now = now
         self._expected = expected
         self._timeout = timeout
-        self._pool = HTTPConnectionPool(reactor, persistent=True)
-        self._agent = Agent.usingEndpointFactory(reactor, _FixedEndpoint(self._endpoint), pool=self._pool)
 
     def limited(self, result: Deferred[_ResultT]) -> Deferred[_ResultT]:
         """Limit the time and convert any failure with :func:`issuer_failure`."""
         return _with_timeout(self._timeout, result, self._address, self._reactor)
 
     async def bundles(self, node: str, sequence: int) -> PqBundles:
-        report = urlencode({"node": node, "sequence": sequence}).encode("ascii")
+        report = urlencode({"node": node, "sequence": sequence})
         try:
-            data = await self._send(b"GET", b"/v1/pq-bundle?" + report, None)
+            data = await self._send("GET", f"/v1/pq-bundle?{report}")
             return PqBundles.parse(data)
         finally:
-            self._pool.closeCachedConnections()
+            self._server.close()
 
     async def leaf(self, svid: X509Svid, pq_bundles: BundleSet | None, algorithm: str) -> PqLeaf:
         try:
-            challenge, named = self._challenge(await self._send(b"GET", b"/v1/challenge", None))
-            audience = self._endpoint.peer() or named
+            challenge, named = self._challenge(await self._send("GET", "/v1/challenge"))
+            audience = self._server.peer or named
             if not self._expected.matches(audience):
                 raise PqIssuerError(
                     "pq_issuer_malformed",
@@ -173,10 +155,10 @@ class _Exchange:
             private_key, body = await deferToThreadPool(
                 self._reactor, self._reactor.getThreadPool(), self._make_request, svid, algorithm, audience, challenge
             )
-            answer = await self._send(b"POST", b"/v1/pq-leaf", body)
+            answer = await self._send("POST", "/v1/pq-leaf", body)
             return self._accept(svid, answer, private_key, pq_bundles)
         finally:
-            self._pool.closeCachedConnections()
+            self._server.close()
 
     def _make_request(self, svid: X509Svid, algorithm: str, audience: SpiffeID, challenge: str) -> tuple[Any, bytes]:
         private_key = _KEYS[algorithm]()
@@ -204,110 +186,12 @@ class _Exchange:
                 )
         return leaf
 
-    async def _send(self, method: bytes, path: bytes, body: bytes | None) -> bytes:
-        headers = Headers({b"content-type": [b"application/json"]} if body is not None else {})
-        producer = None if body is None else _Body(body)
-        response: IResponse = await self._agent.request(method, _ORIGIN + path, headers, producer)
-        data = await _read(response, self._address)
-        if response.code != 200:
-            raise PqIssuerError("pq_issuer_refused", address=self._address, status=response.code, code=_code(data))
-        return data
-
-
-@implementer(IStreamClientEndpoint)
-class _RecordingEndpoint:
-    """An endpoint that records the verified identity of its peer."""
-
-    def __init__(self, endpoint: IStreamClientEndpoint) -> None:
-        self._endpoint = endpoint
-        self._peer: SpiffeID | None = None
-        self._tls = not isinstance(endpoint, PlainClientEndpoint)
-
-    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        connecting: Deferred[IProtocol] = self._endpoint.connect(protocolFactory)
-        return connecting.addCallback(self._connected)
-
-    def peer(self) -> SpiffeID | None:
-        """The verified TLS peer; None on a Unix socket, where file permissions authenticate the issuer."""
-        return self._peer
-
-    def _connected(self, protocol: IProtocol) -> IProtocol:
-        if self._tls:
-            self._peer = peer_evidence(getattr(protocol, "transport", None)).svid.spiffe_id
-        return protocol
-
-
-@implementer(IAgentEndpointFactory)
-class _FixedEndpoint:
-    """Connects to the issuer whatever the URI."""
-
-    def __init__(self, endpoint: IStreamClientEndpoint) -> None:
-        self._endpoint = endpoint
-
-    def endpointForURI(self, uri: object) -> IStreamClientEndpoint:
-        return self._endpoint
-
-
-@implementer(IBodyProducer)
-class _Body:
-    """A request body in memory."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self.length = len(data)
-
-    def startProducing(self, consumer: Any) -> Deferred[None]:
-        consumer.write(self._data)
-        done: Deferred[None] = Deferred()
-        done.callback(None)
-        return done
-
-    def pauseProducing(self) -> None:
-        pass
-
-    def resumeProducing(self) -> None:
-        pass
-
-    def stopProducing(self) -> None:
-        pass
-
-
-class _Reader(Protocol):
-    """Collects a body of limited size."""
-
-    def __init__(self, done: Deferred[bytes], address: str) -> None:
-        self._done: Deferred[bytes] | None = done
-        self._address = address
-        self._data = bytearray()
-
-    def dataReceived(self, data: bytes) -> None:
-        self._data += data
-        if len(self._data) > MAX_ANSWER:
-            error = PqIssuerError(
-                "pq_issuer_malformed", address=self._address, defect=f"the answer is larger than {MAX_ANSWER} octets"
-            )
-            self._finish(Failure(error))
-            if self.transport is not None:
-                self.transport.loseConnection()
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        complete = reason.check(ResponseDone, PotentialDataLoss) is not None
-        self._finish(bytes(self._data) if complete else reason)
-
-    def _finish(self, result: bytes | Failure) -> None:
-        done, self._done = self._done, None
-        if done is None:
-            return
-        if isinstance(result, Failure):
-            done.errback(result)
-        else:
-            done.callback(result)
-
-
-def _read(response: IResponse, address: str) -> Deferred[bytes]:
-    done: Deferred[bytes] = Deferred()
-    response.deliverBody(_Reader(done, address))
-    return done
+    async def _send(self, method: str, path: str, body: bytes | None = None) -> bytes:
+        answer = await self._server.request(method, path, body)
+        if answer.code != 200:
+            code = _code(answer.data)
+            raise PqIssuerError("pq_issuer_refused", address=self._address, status=answer.code, code=code)
+        return answer.data
 
 
 def _code(data: bytes) -> str:
