@@ -30,10 +30,10 @@ from svc.transport.evidence import peer_evidence
 _ORIGIN: Final = "http://control-plane.invalid"
 
 
-class AnswerTooLarge(SvcError):
+class ServerAnswerTooLarge(SvcError):
     """the answer is larger than {limit} octets"""
 
-    reason = "answer_too_large"
+    reason = "server_answer_too_large"
     hint = "is the address that of the server which was meant?"
 
 
@@ -116,7 +116,7 @@ class ControlPlane:
             The answer, whatever its code.
 
         Raises:
-            AnswerTooLarge: its body is larger than allowed.
+            ServerAnswerTooLarge: its body is larger than allowed.
             TransportError: no connection could be made.
         """
         sent = Headers({name: [value] for name, value in (headers or {}).items()})
@@ -130,7 +130,7 @@ class ControlPlane:
         def add(part: bytes) -> None:
             data.extend(part)
             if len(data) > self._max_answer:
-                raise AnswerTooLarge(limit=self._max_answer)
+                raise ServerAnswerTooLarge(limit=self._max_answer)
 
         await collect(response, add)
         etag = (response.headers.getRawHeaders("etag") or [""])[0]

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity.matchers import MemberOf
 from svc.identity.spiffeid import TrustDomain
-from svc.workload.control_plane import Answer, AnswerTooLarge, ControlPlane
+from svc.workload.control_plane import Answer, ControlPlane, ServerAnswerTooLarge
 
 LIMIT = 64
 
@@ -54,7 +54,7 @@ class ControlPlaneTests(SynchronousTestCase):
         """One octet more than allowed is an error, whether or not the length is announced."""
         for head in (b"Content-Length: %d" % (LIMIT + 1), b"Connection: close"):
             answer, _transport = self.answered(b"HTTP/1.1 200 OK\r\n%s\r\n\r\n" % head, b"x" * (LIMIT + 1))
-            self.failureResultOf(answer, AnswerTooLarge)
+            self.failureResultOf(answer, ServerAnswerTooLarge)
             self.setUp()
 
     def test_redirect(self) -> None:
