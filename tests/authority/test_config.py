@@ -215,7 +215,7 @@ class BadTests(ConfigCase):
 
     def test_file(self) -> None:
         """A file that is missing or not YAML is refused."""
-        self.assertRaises(ConfigUnreadable, load_settings, "/nonexistent.yaml")
+        self.assertRaises(ConfigUnreadable, load_settings, "/proc/nonexistent.yaml")
         self.assertRaises(ConfigUnreadable, self.load_text, "a: [")
         os.makedirs("folder", exist_ok=True)
         self.assertRaises(ConfigUnreadable, load_settings, "folder")

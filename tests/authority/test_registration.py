@@ -85,7 +85,7 @@ class SelectorsTests(SynchronousTestCase):
         python = Selectors(uid=1000, executable=PYTHON)
         self.assertFalse(self.matches(python, replace(CALLER, executable=None, file=None)))
         self.assertFalse(self.matches(python, replace(CALLER, file=None)))
-        gone = "/nonexistent/program"
+        gone = "/proc/nonexistent/program"
         self.assertFalse(self.matches(Selectors(uid=1000, executable=gone), replace(CALLER, executable=gone)))
 
 

@@ -9,7 +9,7 @@ from tests.cli.doubles import run_svc
 
 def offered(*words: str) -> tuple[list[str], int]:
     """The values and the directive that ``__complete`` prints."""
-    ran = run_svc("__complete", *words, environ={"SVC_KUBECTL": "/nonexistent/kubectl"})
+    ran = run_svc("__complete", *words, environ={"SVC_KUBECTL": "/proc/nonexistent/kubectl"})
     *lines, directive = ran.stdout.decode().splitlines()
     return [line.partition("\t")[0] for line in lines], int(directive.removeprefix(":"))
 

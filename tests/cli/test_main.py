@@ -32,8 +32,8 @@ class ExitTests(SynchronousTestCase):
 
     def test_stack_trace(self) -> None:
         """--log-stacktrace adds the stack trace to the lines of an error."""
-        plain = run_svc("verify", "/nonexistent/evidence.json")
-        traced = run_svc("--log-stacktrace", "verify", "/nonexistent/evidence.json")
+        plain = run_svc("verify", "/proc/nonexistent/evidence.json")
+        traced = run_svc("--log-stacktrace", "verify", "/proc/nonexistent/evidence.json")
         self.assertEqual((plain.status, traced.status), (1, 1))
         self.assertNotIn("Traceback", plain.stderr)
         self.assertTrue(traced.stderr.startswith(plain.stderr))
@@ -55,7 +55,7 @@ class ExitTests(SynchronousTestCase):
         for words in (
             ("--log-format", "json", "nonsense"),
             ("curl", "--nonsense", "--log-format=json"),
-            ("verify", "--log-format=text", "--log-format", "json", "/nonexistent/evidence.json"),
+            ("verify", "--log-format=text", "--log-format", "json", "/proc/nonexistent/evidence.json"),
             ("curl", "--log-format=json", "-i", "--inject-faults=no-workload-statement", "https://api.test/"),
         ):
             ran = run_svc(*words, context=MemoryContext(NotaryServer(default_world())))

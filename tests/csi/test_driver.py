@@ -113,12 +113,12 @@ class DriverTests(SynchronousTestCase):
     @given(st.text(max_size=200))
     def test_any_target(self, text: str) -> None:
         """No text makes the driver touch anything outside the folder of pods."""
-        driver = NodeDriver({"": "/"}, "/nonexistent/pods", Mounts())
+        driver = NodeDriver({"": "/"}, "/proc/nonexistent/pods", Mounts())
         try:
             driver.unpublish("csi-1", text.replace("\0", ""))
         except VolumeRefused:
             return
-        self.assertTrue(text.startswith("/nonexistent/pods/"))
+        self.assertTrue(text.startswith("/proc/nonexistent/pods/"))
 
     def test_source_missing(self) -> None:
         """Without the folder of the SPIRE agent the kubelet is told to come again."""

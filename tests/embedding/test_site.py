@@ -52,7 +52,7 @@ class OpenTests(SynchronousTestCase):
             "reactor": reactor,
             "trust_domain": "prod.example.org",
             "allow": "spiffe://prod.example.org/*",
-            "agent": "unix:///nonexistent/agent.sock",
+            "agent": "unix:///proc/nonexistent/agent.sock",
             "profile": "classical",
             "path": f"{self.mktemp()}/notary.db",
             **changes,

@@ -352,7 +352,7 @@ class CommandTests(SynchronousTestCase):
         """The reason says how it ended, or why it was not started."""
         self.assertIn("it ended with status 3", self.failed("/bin/sh", "-c", "exit 3"))
         self.assertIn("it was ended by signal 9", self.failed("/bin/sh", "-c", "kill -9 $$"))
-        self.assertIn("No such file", self.failed("/nonexistent"))
+        self.assertIn("No such file", self.failed("/proc/nonexistent"))
         (self.folder / "x").write_text("")
         self.assertIn("Permission denied", self.failed(str(self.folder / "x")))
 

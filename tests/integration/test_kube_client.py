@@ -163,7 +163,7 @@ class KubeClientTests(KubeCase):
         folder.mkdir()
         (folder / "ca.crt").write_bytes((self.server.folder / "pki" / "ca.crt").read_bytes())
         environment = {
-            "HOME": "/nonexistent",
+            "HOME": "/proc/nonexistent",
             "KUBERNETES_SERVICE_HOST": "127.0.0.1",
             "KUBERNETES_SERVICE_PORT": str(self.server.port),
         }

@@ -33,7 +33,7 @@ class LicenseCase(SynchronousTestCase):
 
     def svc(self, *words: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Run a command below ``svc license`` as a process."""
-        environment = {"KUBECONFIG": str(kubeconfig or self.server.kubeconfig), "HOME": "/nonexistent"}
+        environment = {"KUBECONFIG": str(kubeconfig or self.server.kubeconfig), "HOME": "/proc/nonexistent"}
         command = [sys.executable, "-m", "svc.cli.main", "license", *words]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
 

@@ -152,7 +152,7 @@ class LicenseStatusTests(ManagerCase):
         """Run ``svc license status``."""
         return subprocess.run(
             [sys.executable, "-m", "svc.cli.main", "license", "status"],
-            env={"KUBECONFIG": str(self.server.kubeconfig), "HOME": "/nonexistent"},
+            env={"KUBECONFIG": str(self.server.kubeconfig), "HOME": "/proc/nonexistent"},
             capture_output=True,
             text=True,
             check=False,

@@ -349,7 +349,7 @@ class ReadTests(ApplyCase):
         for bad in ("a: [", "kind: ConfigMap\nmetadata: 3\n", ""):
             path = self.home / "bad.yaml"
             path.write_text(bad)
-            ran = self.svc("apply", "-f", self.file(object_of("ConfigMap")), "-f", str(path), "-f", "/nonexistent")
+            ran = self.svc("apply", "-f", self.file(object_of("ConfigMap")), "-f", str(path), "-f", "/proc/nonexistent")
             self.assertEqual((1, ""), (ran.returncode, ran.stdout))
             self.assertIn("(objects_unreadable)\n     nothing was applied\n", ran.stderr)
         found = self.server.kubectl("get", "configmap", "-n", self.first, "-o", "name").split()

@@ -94,14 +94,14 @@ class ConfigurationTests(SynchronousTestCase):
     def test_address_of_version_6(self) -> None:
         """The address of the API server may be one of IPv6."""
         self.pod()
-        found = self.configuration(HOME="/nonexistent", **{**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"})
+        found = self.configuration(HOME="/proc/nonexistent", **{**POD, "KUBERNETES_SERVICE_HOST": "fd00::1"})
         self.assertEqual("https://[fd00::1]:443", found.host)
 
     def test_nothing(self) -> None:
         """Without a kubeconfig and outside of a pod the file that is missing is named; so is one that was named."""
-        self.assertIn("/nonexistent/.kube/config", self.unusable(HOME="/nonexistent"))
+        self.assertIn("/proc/nonexistent/.kube/config", self.unusable(HOME="/proc/nonexistent"))
         self.pod()
-        self.assertIn("/nonexistent/file", self.unusable("/nonexistent/file", **POD))
+        self.assertIn("/proc/nonexistent/file", self.unusable("/proc/nonexistent/file", **POD))
 
     def test_no_kubeconfig(self) -> None:
         """What is no kubeconfig, names no cluster or has a damaged certificate is refused with the name of the file."""
@@ -120,7 +120,7 @@ class ConfigurationTests(SynchronousTestCase):
         self.pod()
         for damage in (lambda path: path.write_text("none"), lambda path: path.unlink()):
             damage(self.account / "ca.crt")
-            self.assertIn(str(self.account), self.unusable(HOME="/nonexistent", **POD))
+            self.assertIn(str(self.account), self.unusable(HOME="/proc/nonexistent", **POD))
 
     def test_no_key_is_left(self) -> None:
         """The key of a kubeconfig is in no file when the client has been made, which can be made once more."""

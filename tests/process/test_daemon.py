@@ -367,8 +367,8 @@ class NotifyTests(DaemonCase):
 
     def test_nobody_there(self) -> None:
         """A socket that takes nothing is logged, and ends nothing."""
-        self.assertRaises(OSError, notify, READY, {"NOTIFY_SOCKET": "/nonexistent/notify"})
-        self.ask("/nonexistent/notify")
+        self.assertRaises(OSError, notify, READY, {"NOTIFY_SOCKET": "/proc/nonexistent/notify"})
+        self.ask("/proc/nonexistent/notify")
         self.start()
         self.assertTrue(self.daemon.serving)
         self.stop()

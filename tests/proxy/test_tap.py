@@ -73,10 +73,10 @@ class OptionsTests(OptionsCase):
 
     def test_no_file(self) -> None:
         """A file that cannot be read is reported with its path and the error text of the system."""
-        status, out, err = self.parse("--config", "/nonexistent/proxy.yaml")
+        status, out, err = self.parse("--config", "/proc/nonexistent/proxy.yaml")
         self.assertEqual((1, ""), (status, out))
         self.assertEqual(
-            "svc: the configuration /nonexistent/proxy.yaml cannot be read: no such file or directory\n"
+            "svc: the configuration /proc/nonexistent/proxy.yaml cannot be read: no such file or directory\n"
             "     check the path, its permissions, and that it is YAML\n",
             err,
         )

@@ -49,7 +49,7 @@ class FakeProcess:
         return self._status
 
 
-def running(name: str, pid: int, log: Path = Path("/nonexistent"), status: int | None = None) -> Running:
+def running(name: str, pid: int, log: Path = Path("/proc/nonexistent"), status: int | None = None) -> Running:
     """A started process."""
     return Running(name, cast("subprocess.Popen[bytes]", FakeProcess(pid, status)), log)
 

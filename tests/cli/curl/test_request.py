@@ -195,7 +195,7 @@ class DataTests(SynchronousTestCase):
     def test_unreadable(self) -> None:
         """An unreadable file is named, with a hint."""
         for text, path, detail in (
-            ("@/nonexistent/file", "/nonexistent/file", "no such file or directory"),
+            ("@/proc/nonexistent/file", "/proc/nonexistent/file", "no such file or directory"),
             (f"@{self.path.parent}", str(self.path.parent), "is a directory"),
             ("@-", "standard input", "it is closed"),
         ):

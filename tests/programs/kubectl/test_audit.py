@@ -178,19 +178,19 @@ class UnwritableTests(RecordCase):
         """What may change something is refused at every level, and what reads goes on after a warning."""
         self.kubectl.write_text("#!/bin/sh\necho ran\n")
         for level in ("debug", "error"):
-            self.record(level, "/nonexistent/audit.log")
+            self.record(level, "/proc/nonexistent/audit.log")
             for words in (("scale", "x"), ("exec", "web", "--", "sh"), ("delete", "pod", "x"), ("neat",)):
                 ran = self.process(*words)
                 self.assertEqual((1, ""), (ran.returncode, ran.stdout))
                 self.assertEqual(
-                    "svc: the audit log /nonexistent/audit.log cannot be written: no such file or directory "
+                    "svc: the audit log /proc/nonexistent/audit.log cannot be written: no such file or directory "
                     "(audit_log_unwritable)",
                     ran.stderr.splitlines()[0],
                 )
             ran = self.process("top", "pods")
             self.assertEqual((0, "ran\n"), (ran.returncode, ran.stdout))
             self.assertEqual(
-                "svc: the audit log /nonexistent/audit.log cannot be written: no such file or directory\n", ran.stderr
+                "svc: the audit log /proc/nonexistent/audit.log cannot be written: no such file or directory\n", ran.stderr
             )
 
     def test_later(self) -> None:

@@ -84,11 +84,11 @@ class RefusedTests(PassedCase):
     def test_no_kubectl(self) -> None:
         """Without kubectl there is a line with a hint; a word that kubectl need not know is an unknown command."""
         self.configure()
-        told = self.refused("(kubectl_missing)", "get", "pods", SVC_KUBECTL="/nonexistent/kubectl")
+        told = self.refused("(kubectl_missing)", "get", "pods", SVC_KUBECTL="/proc/nonexistent/kubectl")
         self.assertIn("install kubectl, or name another one: SVC_KUBECTL", told)
         self.refused("(kubectl_missing)", "get", "pods", SVC_KUBECTL="", PATH=str(self.file.parent))
-        self.refused("(kubectl_missing)", "help", "get", SVC_KUBECTL="/nonexistent/kubectl")
-        self.refused('unknown command "neat"', "neat", SVC_KUBECTL="/nonexistent/kubectl")
+        self.refused("(kubectl_missing)", "help", "get", SVC_KUBECTL="/proc/nonexistent/kubectl")
+        self.refused('unknown command "neat"', "neat", SVC_KUBECTL="/proc/nonexistent/kubectl")
 
     def test_no_context(self) -> None:
         """With a configuration nothing runs without a context."""

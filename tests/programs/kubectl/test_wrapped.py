@@ -219,7 +219,7 @@ class ExecTests(WrappedCase):
         self.kubectl.write_text("#!/bin/sh\necho no such pod >&2\necho more >&2\nexit 3\n")
         ran = self.process("exec", "web", "--", "sh")
         self.assertEqual((3, "", "no such pod\nmore\n"), (ran.returncode, ran.stdout, ran.stderr))
-        ran = self.process("exec", "web", "--", "sh", SVC_KUBECTL="/nonexistent")
+        ran = self.process("exec", "web", "--", "sh", SVC_KUBECTL="/proc/nonexistent")
         self.assertIn("(kubectl_missing)", ran.stderr)
 
 
@@ -411,5 +411,5 @@ class DescribeTests(WrappedCase):
 
     def test_no_kubectl(self) -> None:
         """Without kubectl there is a line with a hint."""
-        ran = self.on_terminal("describe", "pod", "web", output=True, SVC_KUBECTL="/nonexistent")
+        ran = self.on_terminal("describe", "pod", "web", output=True, SVC_KUBECTL="/proc/nonexistent")
         self.assertIn("(kubectl_missing)", ran.stderr)
