@@ -29,6 +29,7 @@ from tests.peers.pages import Command, page, steps
 from tests.peers.waiting import Shared, eventually
 
 LOAD = Path(__file__).with_name("load.py")
+BURST = Path(__file__).with_name("burst.py")
 
 #: It prints a line and serves its ``/etc``.
 POD = f"""
@@ -198,6 +199,13 @@ class KubernetesPageTests(SynchronousTestCase):
                 self.assertEqual((0, output), (ran.returncode, ran.stdout), ran.stderr)
                 self.assertIn(compared, ran.stderr)
             self.assertEqual("alpha\n", wrapped.read("other"))
+
+    def test_3_burst(self) -> None:
+        """Of 128 requests for receipts at once, three times, each is answered with its receipt."""
+        target = ("https://web.shop:8443/", "spiffe://example.org/ns/shop/sa/web")
+        words = ("python3", "-c", BURST.read_text(), "unix:///spiffe-workload-api/agent.sock", *target, "128", "3")
+        output = self.platform.kubectl("-n", "shop", "exec", "client", "--", *words)
+        self.assertEqual([{"200": 128}] * 3, [json.loads(line) for line in output.splitlines()])
 
     def test_4_no_failed_request(self) -> None:
         """

@@ -190,7 +190,8 @@ class UnwritableTests(RecordCase):
             ran = self.process("top", "pods")
             self.assertEqual((0, "ran\n"), (ran.returncode, ran.stdout))
             self.assertEqual(
-                "svc: the audit log /proc/nonexistent/audit.log cannot be written: no such file or directory\n", ran.stderr
+                "svc: the audit log /proc/nonexistent/audit.log cannot be written: no such file or directory\n",
+                ran.stderr,
             )
 
     def test_later(self) -> None:
