@@ -36,6 +36,7 @@ from svc.proxy.mqtt.stored.buffer.store import MessageBuffer
 from svc.proxy.mqtt.stored.forwarding import AckSource, Admission, Forwarder, ForwarderLimits, Moment
 from svc.proxy.mqtt.stored.reports import BufferReports, SessionReports
 from svc.proxy.mqtt.stored.upstream import BufferedUpstream
+from svc.proxy.mqtt.stored.waits import Wait
 from svc.wire.mqtt import (
     Acknowledgement,
     Connack,
@@ -330,12 +331,11 @@ class StoredSession:
         self._upstream: BufferedUpstream | None = None
         #: With which a connection is to be opened as soon as it can.
         self._connect: Connect | None = None
-        self._upstream_full = False
         #: A page that is read while the broker reads nothing.
         self._page: Sequence[BufferedMessage] | None = None
         #: Which connection it is; what is to be passed on of another one is not.
         self._generation = 0
-        self._acting = self._pacing = False
+        self._acting = False
         #: Whether the listener is absent, or the process ends.
         self._suspended, self._stopped = True, False
         self._started = False
@@ -357,6 +357,8 @@ class StoredSession:
             # What it leads to follows what waits.
             with self._act():
                 call()
+        if self._client is not None:
+            self._client.read_on()
 
     def _relays(self, topic: str) -> bool:
         listener = self._owner.listener(self.key.listener)
@@ -421,29 +423,13 @@ class StoredSession:
     # -- svc.proxy.mqtt.stored.session.ClientForwarder -------------------------------------------------------------
 
     @property
-    def busy(self) -> bool:
+    def waiting(self) -> bool:
         """See :class:`svc.proxy.mqtt.stored.session.ClientForwarder`."""
-        busy = self.forwarder.busy
-        # Before CONNACK and an admission nothing needs to wait for the disk, and these change it.
-        waits = busy and not self.admitting and self._client is not None and self._client.connected
-        if waits and not self._pacing:
-            self._pacing = True
-            self._owner.buffer.when_durable(self._pace)
-        return busy or self._upstream_full
-
-    def _pace(self) -> None:
-        self._pacing = False
-        if self._client is not None:
-            self._client.pace()
+        return bool(self._due) or self.forwarder.waiting
 
     def client_connected(self, connect: Connect) -> None:
         """See :class:`svc.proxy.mqtt.stored.session.ClientForwarder`."""
         self._do(lambda: self.forwarder.client_connected(connect, self._owner.now))
-
-    @property
-    def admitting(self) -> bool:
-        """See :class:`svc.proxy.mqtt.stored.session.ClientForwarder`."""
-        return self.forwarder.admitting
 
     def client_packet(self, packet: Packet, demand: RecordDemand | None = None) -> None:
         """See :class:`svc.proxy.mqtt.stored.session.ClientForwarder`."""
@@ -459,7 +445,6 @@ class StoredSession:
         def go_on() -> None:
             if client is self._client:
                 self.forwarder.admitted(admitted=admitted, now=self._owner.now)
-                client.read_on()
 
         self._do(go_on)
 
@@ -521,10 +506,10 @@ class StoredSession:
 
     def upstream_full(self, *, full: bool) -> None:
         """See :class:`svc.proxy.mqtt.stored.upstream.UpstreamOwner`."""
-        self._upstream_full = full
-        if self._client is not None:
-            self._client.pace()
-        if not full:
+        if full:
+            self.forwarder.waits.begin(Wait.BROKER)
+        else:
+            self.forwarder.waits.end(Wait.BROKER)
             self._release_page()
 
     def upstream_ended(self, error: ProxyError | None) -> None:
@@ -606,17 +591,16 @@ class StoredSession:
             with self._act():
                 self._client.acknowledge(packet, source, receipt, recorded=recorded)
 
+    def hold_client(self) -> None:
+        """See :class:`svc.proxy.mqtt.stored.forwarding.ForwarderLinks`."""
+        if self._client is not None:
+            self._client.pace()
+
     def resume_client(self) -> None:
         """See :class:`svc.proxy.mqtt.stored.forwarding.ForwarderLinks`."""
-        client = self._client
-
-        def go_on() -> None:
-            if client is not None and client is self._client:
-                self.forwarder.resume_client(self._owner.now)
-                client.read_on()
-
         with self._act():
-            self._do(go_on)
+            # Behind it the client is read.
+            self._do(lambda: self.forwarder.resume_client(self._owner.now))
 
     def close_client(self, last: Connack | Disconnect | None, error: SvcError | None = None) -> None:
         """See :class:`svc.proxy.mqtt.stored.forwarding.ForwarderLinks`."""
@@ -660,7 +644,7 @@ class StoredSession:
 
     def _got_page(self, page: Sequence[BufferedMessage]) -> None:
         self._page = page
-        if not self._upstream_full:
+        if Wait.BROKER not in self.forwarder.waits:
             self._release_page()
 
     def _release_page(self) -> None:

@@ -35,6 +35,7 @@ from svc.proxy.mqtt.stored.buffer.records import (
 from svc.proxy.mqtt.stored.buffer.sharing import BufferShares
 from svc.proxy.mqtt.stored.buffer.store import PAGE_OCTETS
 from svc.proxy.mqtt.stored.refusals import OF_MESSAGES, Refusal, closed_for_message, refusal
+from svc.proxy.mqtt.stored.waits import ClientWaits, Wait
 from svc.proxy.mqtt.stored.window import Flight, RelayedRequest, UpstreamWindow
 from svc.shares import share_evidence
 from svc.wire.mqtt import (
@@ -246,8 +247,11 @@ class ForwarderLinks(Protocol):
         :meth:`Forwarder.acknowledged` follows, unless the client leaves or, where the record fails, is closed.
         """
 
+    def hold_client(self) -> None:
+        """Read nothing more of the client: something is outstanding."""
+
     def resume_client(self) -> None:
-        """Call :meth:`Forwarder.resume_client` in a turn of its own, unless the client leaves."""
+        """Nothing is: call :meth:`Forwarder.resume_client` in a turn of its own, then read the client."""
 
     def close_client(self, last: Connack | Disconnect | None, error: SvcError | None = None) -> None:
         """
@@ -373,14 +377,13 @@ class Forwarder:
         self._pending_octets = self._pending_queued = self._pending_acks = 0
         # Messages with QoS 0 whose removal is not durable, so that they are not sent yet.
         self._leaving = 0
-        # The client: the number of its connection or 0, and whether it got CONNACK.
+        # The client: the number of its connection or 0.
         self._client = self._clients = 0
-        self._connected = False
         # Whether the client wants the session that was there before this connection.
         self._resumed = False
-        # What waits for CONNACK, an admission, acknowledgements of messages before it, or the end.
+        #: What is outstanding, and what the client sent behind it.
+        self.waits: Final = ClientWaits(links.hold_client, links.resume_client)
         self._held: deque[Callable[[], None]] = deque()
-        self._window_full = self._closing = False
         # Acknowledgements that wait for their records, and messages that wait for the broker's, on this connection.
         self._unrecorded = 0
         self._relayed: set[int] = set()
@@ -428,24 +431,14 @@ class Forwarder:
         return bool(self._client)
 
     @property
-    def busy(self) -> bool:
-        """
-        Whether the client should not be read: so much waits for the disk, or it waits for CONNACK or an admission.
-
-        It changes when the store reports something as durable, with CONNACK, and after :meth:`admitted` and
-        :meth:`resume_client`.
-        """
-        full = self._pending_octets >= self._limits.unacknowledged
-        return full or self.admitting or (self._client > 0 and not self._connected)
+    def waiting(self) -> bool:
+        """Whether what the client sends waits; ``resume_client`` of the links follows."""
+        return bool(self.waits or self._held)
 
     @property
-    def admitting(self) -> bool:
-        """Whether a message waits for its admission or for acknowledgements before it, and what follows it does."""
-        return self._stopped or (self._connected and bool(self._held))
-
-    @property
-    def _stopped(self) -> bool:
-        return self._admitting is not None or self._window_full or self._closing
+    def _connected(self) -> bool:
+        """Whether there is a client that got CONNACK."""
+        return bool(self._client) and Wait.CONNACK not in self.waits
 
     @property
     def queued(self) -> int:
@@ -485,6 +478,7 @@ class Forwarder:
             if not session.number:
                 self._end()
             return
+        self.waits.begin(Wait.CONNACK)
         self._v5 = connect.version is Version.V5
         # The client may know another one, until it reads CONNACK.
         session.renewed = session.renewed or not session.number
@@ -514,11 +508,10 @@ class Forwarder:
         self._in_turn(partial(self._send_refusal, refusal))
 
     def _in_turn(self, act: Callable[[], None]) -> None:
-        """Act when the client is connected, behind what waits."""
+        """Act when nothing is outstanding; a client may send packets before CONNACK, too (section 3.1.4)."""
         if not self._client:
             return
-        if not self._connected or self.admitting:
-            # MQTT 5.0 allows packets before CONNACK (section 3.1.4).
+        if self.waiting:
             self._held.append(act)
         else:
             act()
@@ -575,19 +568,20 @@ class Forwarder:
         waiting, self._admitting = self._admitting, None
         if waiting is not None and admitted:
             self._got_admitted(*waiting)
-        self._release_held()
+        self.waits.end(Wait.ADMISSION)
 
     def resume_client(self, now: Moment) -> None:
-        """Go on with what the client sent beyond its Receive Maximum, or close it."""
+        """Go on with what the client sent, as far as nothing is outstanding, or close it."""
         self._now = now
         self._close_acknowledged()
-        self._release_held()
+        while self._held and not self.waits:
+            self._held.popleft()()
 
     def acknowledged(self, packet: Acknowledgement, source: AckSource, receipt: str, now: Moment) -> None:
         """PUBACK or PUBREC was sent behind its record, whose receipt is empty at the level ``logRequest``."""
         self._now = now
         self._unrecorded = max(0, self._unrecorded - 1)
-        if self._closing:
+        if Wait.END in self.waits:
             # It is sent when this returns.
             self._links.resume_client()
         if packet.code >= ReasonCode.UNSPECIFIED_ERROR:
@@ -809,13 +803,14 @@ class Forwarder:
         self._now = now
         if not self._client:
             return
-        self._client, self._connected, self._connack_at = 0, False, None
+        self._client, self._connack_at = 0, None
+        self.waits.client_left()
         # A record is admitted on one connection; the repeated message needs another admission.
         self._admitting = None
         self._admitted.clear()
         self._held.clear()
         self._relayed.clear()
-        self._window_full, self._closing, self._unrecorded = False, False, 0
+        self._unrecorded = 0
         self._requests.clear()
         session = self.session
         if not will and session.next is not None:
@@ -847,13 +842,9 @@ class Forwarder:
         if not present:
             # The client discards its packet identifiers (section 3.2.2.1.1): those that follow are of other messages.
             self._begin_anew()
-        self._connected, self._connack_at = True, None
+        self._connack_at = None
         self._links.send_client(Connack(present, 0, properties))
-        self._release_held()
-
-    def _release_held(self) -> None:
-        while self._held and self._connected and not self._stopped:
-            self._held.popleft()()
+        self.waits.end(Wait.CONNACK)
 
     def _got_publish(self, packet: Publish, demand: RecordDemand | None) -> None:
         if packet.properties.topic_alias is not None:
@@ -861,7 +852,7 @@ class Forwarder:
         if packet.qos and self._repeated(packet, demand):
             return
         if packet.qos and self._unacknowledged >= self._limits.receive_maximum:
-            self._window_full = True
+            self.waits.begin(Wait.ACKNOWLEDGEMENTS)
             self._held.appendleft(partial(self._got_packet, packet, demand))
         elif demand is None:
             self._accept(packet, recorded=False)
@@ -877,6 +868,7 @@ class Forwarder:
         admission = self._links.admit(packet, demand, stored=stored)
         if admission is Admission.LATER:
             self._admitting = (packet, stored)
+            self.waits.begin(Wait.ADMISSION)
         elif admission is Admission.ADMITTED:
             self._got_admitted(packet, stored)
 
@@ -976,12 +968,12 @@ class Forwarder:
         elif self._limits.when_full == "refuse":
             # Only a lost connection makes a client of MQTT 3.1.1 send a message again, and what is not acknowledged
             # before, too. That of a disk that takes nothing may never be.
-            self._closing = True
+            self.waits.begin(Wait.END)
             self._close_acknowledged(at_once=cause == "store")
 
     def _close_acknowledged(self, *, at_once: bool = False) -> None:
         """Close a client that is to be, as soon as all of it that was stored is acknowledged."""
-        if self._closing and (at_once or not (self._pending_acks or self._unrecorded)):
+        if Wait.END in self.waits and (at_once or not (self._pending_acks or self._unrecorded)):
             self._close_client(ReasonCode.QUOTA_EXCEEDED)
 
     def _keep(self, message: BufferedMessage, *, recorded: bool, again: bool = False) -> None:
@@ -1009,6 +1001,8 @@ class Forwarder:
         client = 0 if again else self._client
         self._pending.append(message.number)
         self._pending_octets += message.size
+        if self._pending_octets >= self._limits.unacknowledged:
+            self.waits.begin(Wait.DISK)
         self._pending_queued += flight is None
         self._pending_acks += message.qos > 0 and not message.relayed
         stored = partial(self._stored, message, flight, in_memory, self._link_number, client, recorded=recorded)
@@ -1044,6 +1038,8 @@ class Forwarder:
     ) -> None:
         self._pending.popleft()
         self._pending_octets -= message.size
+        if self._pending_octets < self._limits.unacknowledged:
+            self.waits.end(Wait.DISK)
         self._pending_queued -= flight is None
         self._pending_acks -= message.qos > 0 and not message.relayed
         self._durable = message.number
@@ -1065,9 +1061,8 @@ class Forwarder:
     ) -> None:
         """Acknowledge on the connection of the message, or not at all."""
         self._relayed.discard(packet_id)
-        if self._window_full and self._unacknowledged <= self._limits.receive_maximum // 2:
-            self._window_full = False
-            self._links.resume_client()
+        if self._unacknowledged <= self._limits.receive_maximum // 2:
+            self.waits.end(Wait.ACKNOWLEDGEMENTS)
         if not self._connected or client != self._client:
             return
         if code >= ReasonCode.UNSPECIFIED_ERROR and not self._v5:

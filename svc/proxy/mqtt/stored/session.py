@@ -85,14 +85,10 @@ class ClientForwarder(Protocol):
     """The session of a client identifier; its calls back come before or after these return."""
 
     @property
-    def busy(self) -> bool:
-        """Whether the client should not be read; :meth:`BufferedMqttSession.pace` is called when that changes."""
-
-    @property
-    def admitting(self) -> bool:
+    def waiting(self) -> bool:
         """
-        Whether packets of the client wait for an admission, or for acknowledgements of messages before them;
-        :meth:`BufferedMqttSession.read_on` follows.
+        Whether packets of the client wait and it is not read: :meth:`BufferedMqttSession.pace` is called when that
+        begins, and :meth:`BufferedMqttSession.read_on` when it ends.
         """
 
     def client_connected(self, connect: Connect) -> None:
@@ -232,7 +228,7 @@ class BufferedMqttSession:
 
     def _waits(self, packet: Packet | PacketRefused) -> bool:
         """Whether a packet of the client waits: for the forwarder, or a message for records."""
-        if self._forwarder is not None and self._forwarder.admitting:
+        if self._forwarder is not None and self._forwarder.waiting:
             return True
         return isinstance(packet, Publish) and self._records is not None and self._records.full
 
@@ -370,8 +366,6 @@ class BufferedMqttSession:
             if properties is not packet.properties:
                 packet = replace(packet, properties=properties)
         self._write(packet)
-        if isinstance(packet, Connack):
-            self.pace()
 
     def admit(self, packet: Publish, demand: RecordDemand, *, stored: bool) -> Admission:
         """See :class:`svc.proxy.mqtt.stored.forwarding.ForwarderLinks`."""
@@ -472,8 +466,10 @@ class BufferedMqttSession:
         self._finish(cause, error)
 
     def pace(self) -> None:
-        """Read the client, or not."""
-        held = self._forwarder is not None and (self._forwarder.busy or bool(self._packets))
+        """Read the client, or not; behind what is being handled."""
+        if self._reading:
+            return
+        held = self._forwarder is not None and (self._forwarder.waiting or bool(self._packets))
         if held != self._held and self._stage is not Stage.ENDED:
             self._held = held
             self._ends.hold_client(held=held)

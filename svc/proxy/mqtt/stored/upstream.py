@@ -210,7 +210,8 @@ class BufferedUpstream:
 
     def pauseProducing(self) -> None:
         """The broker reads slower than is sent."""
-        self._owner.upstream_full(full=True)
+        if not self._over:
+            self._owner.upstream_full(full=True)
 
     def resumeProducing(self) -> None:
         """The broker caught up."""

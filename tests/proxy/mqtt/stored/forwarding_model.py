@@ -523,6 +523,8 @@ class World:
         self.denies = False
         #: Whether the forwarder is to go on with what the client sent.
         self.resumes = False
+        #: Whether the client is not read.
+        self.held = False
         self.denied: set[bytes] = set()
         #: Why the client was closed each time; empty where the forwarder gave no error.
         self.errors: list[str] = []
@@ -574,6 +576,9 @@ class World:
         if self.client.connected:
             self.notary.acknowledge(packet, source, receipt, recorded=recorded)
 
+    def hold_client(self) -> None:
+        self.held = self.client.connected
+
     def resume_client(self) -> None:
         self.resumes = True
 
@@ -603,6 +608,7 @@ class World:
             session = BufferedSession(SessionKey("iot", CLIENT_ID, OWNER), connect)
             self.forwarder = self._forwarder(LoadedSession(session))
         self.forwarder.client_connected(self.client.connect(clean=clean, will=will, expiry=expiry), self.now)
+        self._pace()
 
     def lose_client(self) -> None:
         """The client's connection breaks."""
@@ -637,6 +643,11 @@ class World:
                 else:
                     self.forwarder.client_packet(packet, self.now, demand_of(packet))
                 self.notary.close()
+        self._pace()
+
+    def _pace(self) -> None:
+        """Read the client, or not."""
+        self.held = self.client.connected and self.forwarder is not None and self.forwarder.waiting
 
     def _deny(self, packet: Publish) -> None:
         """The rules refuse a message."""
@@ -662,6 +673,7 @@ class World:
         if resumes and self.forwarder is not None:
             self.forwarder.resume_client(self.now)
             self.notary.close()
+            self._pace()
         return resumes
 
     def broker_accepts(self) -> bool:
@@ -687,7 +699,7 @@ class World:
 
         They wait behind a message beyond the client's Receive Maximum, too, while the broker refuses one before it.
         """
-        waits = self.forwarder is not None and self.forwarder.admitting
+        waits = self.forwarder is not None and self.forwarder.waiting
         if self.broker.connect is not None and self.client.connected and not waits:
             waiting = self.handed & set(self.broker.sessions[CLIENT_ID].outgoing)
             assert not waiting, f"deliveries {waiting} stay without an answer"
@@ -814,7 +826,7 @@ class World:
 
     def forget_client(self) -> None:
         """The client's connection is over."""
-        self.client.connected = self.resumes = False
+        self.client.connected = self.resumes = self.held = False
         self.to_client.clear()
         self.handed.clear()
         self.notary.forget()

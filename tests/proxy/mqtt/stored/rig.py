@@ -19,7 +19,7 @@ from svc.proxy.mqtt.stored.session import BufferedMqttSession
 from svc.telemetry.health import Health
 from svc.wire.mqtt import Acknowledgement, Connack, Connect, Packet, PacketLimits, PacketType, Publish, Version, encode
 from tests.proxy.mqtt.rig import Device, MqttRig, lose
-from tests.proxy.mqtt.sessions import read
+from tests.proxy.mqtt.sessions import Recorder, read
 from tests.proxy.mqtt.stored.buffering import OpenedBuffer
 from tests.proxy.rig import CALLER
 
@@ -30,7 +30,7 @@ class StoredRig(MqttRig):
     """
     One listener whose messages are stored in ``buffer``.
 
-    ``sessions`` are those of the process, which outlive the listener.
+    ``sessions`` are those of the process, which outlive the listener; ``recorder`` records what clients publish.
     """
 
     def __init__(
@@ -40,14 +40,17 @@ class StoredRig(MqttRig):
         inbound: bool = True,
         ack_upstream: Sequence[str] = (),
         sessions: StoreAndForward | None = None,
+        limits: ForwarderLimits | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
-        super().__init__(inbound=inbound)
+        super().__init__(inbound=inbound, recorder=recorder)
+        self._recorder = recorder
         self.opened = buffer
         self.health = Health((), now=lambda: datetime(2026, 11, 21, tzinfo=UTC))
         reports = BufferReports(self.metrics.mqtt(), self.health, buffer.path, self.clock)
         self.sessions = sessions or StoreAndForward(
             buffer.make,
-            ForwarderLimits(),
+            limits or ForwarderLimits(),
             reports,
             clock=self.clock,
             wall=lambda: self.wall().timestamp(),
@@ -68,6 +71,7 @@ class StoredRig(MqttRig):
             lambda session, connect: self.sessions.attach(session, connect, connection),
             lambda: "assigned",
             receive_maximum=100,
+            recorder=self._recorder,
         )
 
     def begin(self) -> None:

@@ -188,6 +188,7 @@ class BrokerTests(StoredCase):
         upstream.pauseProducing()
         self.assertTrue(device.wire.paused)
         upstream.resumeProducing()
+        self.rig.settle()
         self.assertFalse(device.wire.paused)
         # The other way round.
         producer = device.wire.producer
@@ -323,10 +324,35 @@ class ClientTests(StoredCase):
         packets = (Connack(True), Publish("t", b"", 1, packet_id=7), Publish("t", b"", 2, packet_id=8))
         # None of the turns in which the buffer would write.
         protocol.dataReceived(b"".join(encode(each, Version.V5, "server") for each in packets))
+        self.rig.clock.advance(0)
         self.assertEqual([Connack, Publish, Publish], [type(each) for each in device.take()])
         answers = [puback(7), Acknowledgement(PacketType.PUBREC, 8)]
         device.send(*answers)
         self.assertEqual(answers, self.rig.broker_takes())
+
+    def test_publishes_before_connack(self) -> None:
+        """What a client sends right behind CONNECT waits for CONNACK, DISCONNECT too; then all of it goes on."""
+        for version in (Version.V311, Version.V5):
+            name = f"early-{version}"
+            device = self.rig.accept(version=version)
+            device.send(Connect(name, version))
+            device.send(Publish("t", b"1", 1, packet_id=1), Publish("t", b"2", 2, packet_id=2))
+            self.assertTrue(device.wire.paused)
+            self.rig.settle()
+            self.rig.broker_sends(Connack(), version=version)
+            self.assertFalse(device.wire.paused)
+            kinds = [each.type for each in device.take()]
+            self.assertEqual([PacketType.CONNACK, PacketType.PUBACK, PacketType.PUBREC], kinds)
+            self.publish(device, 3)
+            self.assertEqual([puback(3)], device.take())
+            self.rig.broker_takes(version=version)
+            # All at once, and it does not wait for an answer.
+            device = self.rig.accept(version=version)
+            device.send(Connect(f"{name}-once", version), Publish("t", b"once"), Disconnect())
+            self.rig.settle()
+            self.rig.broker_sends(Connack(), version=version)
+            sent = [each for each in self.rig.broker_takes(version=version) if isinstance(each, Publish)]
+            self.assertEqual([b"once"], [each.payload for each in sent])
 
     def test_leaves(self) -> None:
         """DISCONNECT reaches the broker behind the messages; a client that vanishes leaves its will to it."""

@@ -259,6 +259,7 @@ class RefusalTests(ForwardingCase):
             world.publish(b"1", qos)
         self.assertEqual([], world.to_client)
         world.pass_time(2)
+        world.client_resumed()
         world.store.commit()
         codes = [(each.type, each.code) for each in world.to_client if isinstance(each, Acknowledgement)]
         self.assertEqual([(PUBACK, 0x87), (PUBREC, 0x87)], codes)
@@ -349,13 +350,14 @@ class RefusalTests(ForwardingCase):
         """What a client sends beyond it waits with all behind it, until half of it is acknowledged; none is closed."""
         for version in (Version.V5, Version.V311):
             world = self.away(version, receive_maximum=3)
+            world.client_resumed()
             for qos, relayed in ((2, False), (1, True), (2, True)):
                 world.publish(b"1", qos, relayed=relayed)
             assert world.forwarder is not None
-            self.assertFalse(world.forwarder.admitting)
+            self.assertFalse(world.forwarder.waiting)
             world.publish(b"2", 1)
             world.publish(b"3", 0)
-            self.assertEqual((True, True, 3), (world.forwarder.admitting, world.forwarder.busy, world.notes.in_buffer))
+            self.assertEqual((True, 3), (world.forwarder.waiting, world.notes.in_buffer))
             # Two wait for the broker.
             world.store.commit()
             self.assertEqual((False, 3), (world.resumes, world.notes.in_buffer))
@@ -366,7 +368,7 @@ class RefusalTests(ForwardingCase):
                 world.broker_reads()
                 world.proxy_reads()
             self.assertTrue(world.client_resumed())
-            self.assertEqual((False, True), (world.forwarder.admitting, world.client.connected))
+            self.assertEqual((False, True), (world.forwarder.waiting, world.client.connected))
             world.settle()
             self.assertEqual({b"1", b"2"}, world.client.acknowledged)
             self.assertEqual([b"1", b"1", b"1", b"2", b"3"], [payload for payload, _qos in world.broker.delivered])
@@ -416,15 +418,15 @@ class RefusalTests(ForwardingCase):
         world = World(unacknowledged=1000)
         world.connect()
         assert world.forwarder is not None
-        self.assertTrue(world.forwarder.busy)
+        self.assertTrue(world.forwarder.waiting)
         world.settle()
-        self.assertFalse(world.forwarder.busy)
+        self.assertFalse(world.forwarder.waiting)
         world.publish(b"x" * 800)
-        self.assertFalse(world.forwarder.busy)
+        self.assertFalse(world.forwarder.waiting)
         world.publish(b"x" * 800)
-        self.assertTrue(world.forwarder.busy)
+        self.assertTrue(world.forwarder.waiting)
         world.store.commit()
-        self.assertFalse(world.forwarder.busy)
+        self.assertFalse(world.forwarder.waiting)
 
 
 class SendingTests(ForwardingCase):
@@ -701,11 +703,11 @@ class HeldTests(ForwardingCase):
         world.settle()
         assert world.forwarder is not None
         outgoing = world.broker.sessions[CLIENT_ID].outgoing
-        self.assertEqual((True, [1]), (world.forwarder.admitting, list(outgoing)))
+        self.assertEqual((True, [1]), (world.forwarder.waiting, list(outgoing)))
         world.broker.busy = 0
         world.pass_time(1)
         world.settle()
-        self.assertEqual((False, []), (world.forwarder.admitting, list(outgoing)))
+        self.assertEqual((False, []), (world.forwarder.waiting, list(outgoing)))
         self.assertEqual([b"0", b"1", b"2"], [payload for payload, _qos in world.broker.delivered])
 
     def test_singly_after_a_refusal(self) -> None:

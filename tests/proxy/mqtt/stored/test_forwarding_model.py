@@ -258,6 +258,14 @@ class ForwardingMachine(RuleBasedStateMachine):
             assert self.world.notes.in_buffer == self.world.forwarder.queued
 
     @invariant()
+    def held_for_a_reason(self) -> None:
+        """The client is not read if, and only if, something is outstanding, or it is about to go on."""
+        if hasattr(self, "world") and self.world.forwarder is not None and self.world.client.connected:
+            world, forwarder = self.world, self.world.forwarder
+            assert world.held or not forwarder.waits
+            assert not world.held or forwarder.waits or world.resumes
+
+    @invariant()
     def recorded_before_it_is_acknowledged(self) -> None:
         """What is acknowledged and to be recorded has a record, which says who acknowledged it."""
         if not hasattr(self, "world"):

@@ -122,10 +122,11 @@ class AdmissionTests(RecordCase):
             world.publish(b"1", 1, recorded=True)
             world.publish(b"2", 1)
             world.publish(b"3", 0)
-            self.assertTrue(world.forwarder.admitting and world.forwarder.busy)
+            self.assertTrue(world.forwarder.waiting)
             self.assertEqual((0, []), (world.notes.in_buffer, world.to_broker))
             world.admission(admitted=admitted)
-            self.assertFalse(world.forwarder.admitting or world.forwarder.busy)
+            world.client_resumed()
+            self.assertFalse(world.forwarder.waiting)
             world.settle()
             delivered = [payload for payload, _qos in world.broker.delivered]
             self.assertEqual([b"1"] * admitted + [b"2", b"3"], delivered)

@@ -48,7 +48,7 @@ SIGN = RecordDemand(Level.SIGN_REQUEST, None)
 class Forwarder:
     """The session of a client identifier, which does nothing by itself."""
 
-    busy = admitting = False
+    waiting = False
 
     def __init__(self) -> None:
         self.packets: list[tuple[Packet, RecordDemand | None]] = []
@@ -239,13 +239,13 @@ class AdmissionTests(SynchronousTestCase):
             client = Client()
             client.recorder.admissions = []
             self.assertIs(Admission.LATER, client.admit(message()))
-            client.forwarder.admitting = True
+            client.forwarder.waiting = True
             client.send(Pingreq(), message(2), Disconnect())
             self.assertEqual(([], True, None), (client.forwarder.packets, client.held, client.ended))
             client.recorder.admissions[0](refuse)
             self.assertEqual([refuse is None], client.forwarder.admissions)
             self.assertEqual(refuse is not None, bool(client.take()))
-            client.forwarder.admitting = False
+            client.forwarder.waiting = False
             client.session.read_on()
             self.assertEqual([Pingreq(), message(2)], [packet for packet, _demand in client.forwarder.packets])
             self.assertEqual(("client", [Disconnect()]), (client.ended, client.forwarder.left))
