@@ -66,6 +66,18 @@ def decode_x5c(texts: Sequence[str], where: str) -> tuple[x509.Certificate, ...]
     return chain
 
 
+def decode_certificate(text: str, where: str) -> x509.Certificate:
+    """
+    Read one certificate, which may be a root; ``where`` is for the error.
+
+    Raises:
+        Malformed: as :func:`decode_x5c`.
+    """
+    certificate = _decode_certificate(text, where)
+    _check_readable(certificate, where)
+    return certificate
+
+
 def _check_readable(certificate: x509.Certificate, where: str) -> None:
     """Decode names, dates and extensions, which the library does only on access."""
     try:
