@@ -19,6 +19,7 @@ from svc.cli import broker, files, verify
 from svc.cli.commands import COMMANDS
 from svc.cli.compartments import context as contexts
 from svc.cli.curl import command as curl
+from svc.cli.federation import command as federation
 from svc.cli.globals import GLOBAL_FLAGS
 from svc.cli.license import command as licenses
 from svc.cli.mqtt import command as mqtt
@@ -154,6 +155,7 @@ class CommandLineTests(SynchronousTestCase):
                 *mqtt.command.commands["dead-letters"].commands.values(),  # type: ignore[attr-defined]
                 status.command,
                 verify.command,
+                *federation.command.commands["inspect"].commands.values(),  # type: ignore[attr-defined]
                 *licenses.command.commands.values(),
                 *policy.command.commands.values(),
                 *receipts.command.commands.values(),

@@ -71,21 +71,21 @@ class ReferenceRefused(SvcError):
 
     reason = "reference_refused"
     http_status = 400
-    hint = "ask for the reference again: svc federation info"
+    hint = "ask the peer's administrator for it again"
     reasons = {
         "bad_prefix": Reason(
             "the text is no federation reference: it does not begin with svcfed1:",
-            "copy the whole line that svc federation info prints",
+            "copy the whole line, from svcfed1: to the end",
         ),
         "unsupported_version": Reason(
             "the federation reference has the version {found}, and only {supported} is known", "use a newer svc"
         ),
         "bad_checksum": Reason(
             "the federation reference was damaged on its way: {defect}",
-            "copy the whole line that svc federation info prints",
+            "copy the whole line, from svcfed1: to the end",
         ),
         "bad_trust_domain": Reason(
-            "the federation reference names no trust domain: {defect}", "ask for the reference again"
+            "the federation reference names no trust domain: {defect}", "ask the peer's administrator for it again"
         ),
         "bad_fingerprint": Reason(
             "the fingerprint is not readable: {defect}",

@@ -17,6 +17,9 @@ from svc.cli.license.report import unverified_report
 from svc.envelope.errors import EnvelopeError
 from svc.envelope.ids import receipt_id
 from svc.errors import SvcError
+from svc.federation.errors import ReferenceRefused
+from svc.federation.payload import PackageContent
+from svc.federation.reference import ExpectedPeer, FederationReference
 from svc.identity import verify_svid
 from svc.license.armour import armoured, read_armour
 from svc.license.payload import License
@@ -54,6 +57,7 @@ from svc.wire.mqtt import (
     encode,
 )
 from svc.wire.proxyprotocol import FIXED, ProxyHeader, ProxyHeaderInvalid, ProxyHeaderParser
+from tests.federation.material import ENDPOINT, PROD, content
 from tests.license.material import LICENSE, text_of
 from tests.policy.test_engine import CONNECTIONS, POLICIES, REQUESTS, assert_as_naive, facts
 from tests.policyfiles.test_files import DENY_LIST, POLICY
@@ -276,6 +280,27 @@ def license_file(data: bytes) -> None:
     assert read_armour(armoured(text).encode()).content == text.content
 
 
+def federation_reference(data: bytes) -> None:
+    """A text is refused or read as a reference that is written and read back to an equal one."""
+    text = data.decode("utf-8", "replace")
+    try:
+        expected = ExpectedPeer.parse(text)
+        reference = FederationReference.parse(text)
+    except ReferenceRefused:
+        return
+    assert FederationReference.parse(str(reference)) == reference
+    assert expected.fingerprint.matches(reference.fingerprint)
+
+
+def package_payload(data: bytes) -> None:
+    """A payload is refused or read as content that is written and read back to an equal one."""
+    try:
+        found = PackageContent.from_payload(data)
+    except EnvelopeError:
+        return
+    assert PackageContent.from_payload(found.to_payload()) == found
+
+
 def license_payload(data: bytes) -> None:
     """A payload is refused or read as a license that is written, has a state at any time, and can be shown."""
     try:
@@ -353,6 +378,10 @@ TARGETS = {
         ),
     ),
     "message_payload": Target(message_payload, (_PAYLOAD,), inputs=2_000),
+    "federation_reference": Target(
+        federation_reference, (str(FederationReference(PROD, content().fingerprint, ENDPOINT)).encode(),), 256
+    ),
+    "package_payload": Target(package_payload, (content().to_payload(),), inputs=1_000),
     "license_file": Target(license_file, (text_of(b"x" * 60).encode(), f"> {text_of(b'x')}".encode("utf-16")), 512),
     "license_payload": Target(license_payload, (LICENSE.to_payload(),), inputs=2_000),
     "proxy_header": Target(

@@ -23,6 +23,7 @@ class CandidateTests(SynchronousTestCase):
             "completion",
             "context",
             "curl",
+            "federation",
             "files",
             "help",
             "identity",
@@ -40,6 +41,8 @@ class CandidateTests(SynchronousTestCase):
         self.assertEqual(offered("license", ""), (["info", "install", "status"], 4))
         self.assertEqual(offered("license", "info", "-o", ""), (["text", "json", "yaml"], 4))
         self.assertEqual(offered("license", "info", ""), ([], 0))
+        self.assertEqual(offered("federation", "inspect", ""), (["bootstrap-package"], 4))
+        self.assertEqual(offered("federation", "inspect", "bootstrap-package", "-f", ""), ([], 0))
         self.assertEqual(offered("help", "policy", "c"), (["check"], 4))
         self.assertEqual(offered("cu"), (["curl"], 4))
         self.assertEqual(offered("-v", "-2", "ver"), (["verify", "version"], 4))

@@ -97,6 +97,14 @@ class FuzzTests(SynchronousTestCase):
         """Packets of a client of MQTT through the proxy."""
         self.fuzz("mqtt_session")
 
+    def test_federation_reference(self) -> None:
+        """Texts of federation references and fingerprints."""
+        self.fuzz("federation_reference")
+
+    def test_package_payload(self) -> None:
+        """Payloads of bootstrap packages."""
+        self.fuzz("package_payload")
+
     def test_license_file(self) -> None:
         """Texts of license files."""
         self.fuzz("license_file")

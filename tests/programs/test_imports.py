@@ -7,6 +7,7 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from tests.cli.test_federation import FederationCase
 from tests.cli.test_license import LicenseCase
 from tests.license.material import envelope, text_of
 
@@ -80,6 +81,21 @@ class LicenseTests(LicenseCase):
         ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         self.assertEqual(ran.stdout.splitlines()[-2:], ["[] 0", "1"])
         self.assertRegex(ran.stderr, r"there is no module kubernetes\S* \(kubernetes_missing\)\n +install it with pip")
+
+
+class FederationTests(FederationCase):
+    """The modules that ``svc federation`` imports."""
+
+    def test_inspect(self) -> None:
+        """The command loads no reactor, no client of Kubernetes, and none of the libraries of configurations."""
+        unwanted = ("twisted", "kubernetes", "aiohttp", "asyncio", "pydantic", "ruamel", "grpclib", "OpenSSL")
+        words = ["federation", "inspect", "bootstrap-package", "-f", f"{self.folder}/package-good.json"]
+        code = (
+            f"import sys; from svc.cli.main import main; status = main({words!r}); "
+            f"print([name for name in {unwanted!r} if name in sys.modules], status)"
+        )
+        ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        self.assertEqual(ran.stdout.splitlines()[-1], "[] 0")
 
 
 class PackageTests(SynchronousTestCase):

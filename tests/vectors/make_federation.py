@@ -108,6 +108,7 @@ def good() -> None:
     reversed_["signatures"].reverse()
     package("good-reversed", "The order of the signatures carries no meaning.", "ok", reversed_)
     package("good-unknown-member", "Unknown members are ignored.", "ok", inner(seats=7))
+    package("good-controls", "One of them has control characters.", "ok", inner(note="\x1b[2J"))
     chains = [*claims(full_content())["svc"]["chains"][:1], {"purpose": "tomorrow", "x5c": 7}]
     members = claims(full_content())
     members["svc"]["chains"] = chains
