@@ -32,6 +32,7 @@ class GrowthTests(SynchronousTestCase):
         self.assertEqual(grown({"a.py:A": Size(400, 5)}, listed), [])
         self.assertIn("401 lines, at most 400", grown({"a.py:A": Size(401, 5)}, listed)[0])
         self.assertIn("6 flags, at most 5", grown({"a.py:A": Size(400, 6)}, listed)[0])
+        self.assertEqual([], grown({"a.py:A": FREE_CLASS}, read_list("a.py:A 100 3\n")))
 
     def test_unlisted_class_and_file_have_limits(self) -> None:
         """What the list does not name stays within the limits for all."""
