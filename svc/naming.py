@@ -102,8 +102,11 @@ LABEL_INJECTED: Final = f"{DOMAIN}/proxy-injected"
 PROXY_CONTAINER: Final = "svc-proxy"
 #: Names of ports have at most 15 characters.
 METRICS_PORT: Final = "svc-metrics"
-#: The ConfigMap with the policies of a namespace.
+#: The ConfigMap with the policies that a namespace has written for itself, and the one that the manager compiles.
 POLICIES_CONFIG_MAP: Final = "svc-policies"
+COMPILED_CONFIG_MAP: Final = "svc-policies-compiled"
+#: The configuration of the webhook that reviews policies.
+POLICIES_CONFIGURATION: Final = "svc-policies"
 
 #: The NetworkPolicy for the metrics of injected proxies that the manager keeps in enabled namespaces, and the label by
 #: whose value, the manager, it is told from a policy of the user.

@@ -7,13 +7,14 @@ models built from :class:`Settings`, next to the code that they configure.
 
 from __future__ import annotations
 
+import difflib
 import ipaddress
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Strict, ValidationError
 
@@ -284,7 +285,7 @@ def parse(text: str, model: type[_ModelT], path: str = "configuration") -> _Mode
         document = strictyaml.loads(text)
     except strictyaml.YamlRefused as error:
         raise ConfigUnreadable(path=path, what=error.defect) from error
-    return _validated({} if document is None else document, model, path)
+    return validate({} if document is None else document, model, path)
 
 
 def parse_all(text: str, models: Mapping[str, type[_ModelT]], path: str) -> list[_ModelT]:
@@ -310,7 +311,7 @@ def validate_all(documents: Sequence[object], models: Mapping[str, type[_ModelT]
         ConfigInvalid, ConfigUnreadable: as :func:`parse_all`.
     """
     named = [(each, path if len(documents) == 1 else f"{path}, document {n}") for n, each in enumerate(documents, 1)]
-    return [_validated(each, _model_of(each, models, name), name) for each, name in named]
+    return [validate(each, _model_of(each, models, name), name) for each, name in named]
 
 
 def _model_of(document: object, models: Mapping[str, type[_ModelT]], path: str) -> type[_ModelT]:
@@ -322,15 +323,15 @@ def _model_of(document: object, models: Mapping[str, type[_ModelT]], path: str) 
     return model or next(iter(models.values()))
 
 
-def _validated(document: object, model: type[_ModelT], path: str) -> _ModelT:
+def validate(document: object, model: type[_ModelT], path: str) -> _ModelT:
+    """Validate one document; for arguments and errors see :func:`validate_all`."""
     if not isinstance(document, dict):
         raise ConfigUnreadable(path=path, what="the file is not a mapping of keys to values")
     try:
         return model.model_validate(document)
     except ValidationError as error:
-        raise ConfigInvalid(
-            path, tuple(_problem(each, document) for each in error.errors(include_url=False))
-        ) from error
+        problems = tuple(_problem(each, model, document) for each in error.errors(include_url=False))
+        raise ConfigInvalid(path, problems) from error
 
 
 def read_text(path: Path) -> str:
@@ -356,7 +357,6 @@ def _decoded(data: bytes, path: str | Path) -> str:
 
 _EXPECTED: Final = {
     "missing": "a value",
-    "extra_forbidden": "no such key",
     "string_type": "text",
     "int_type": "a whole number",
     "bool_type": "true or false",
@@ -368,17 +368,40 @@ _EXPECTED: Final = {
 }
 
 
-def _problem(error: Mapping[str, Any], document: object) -> ConfigProblem:
+def _problem(error: Mapping[str, Any], model: type[BaseModel], document: object) -> ConfigProblem:
     location: tuple[int | str, ...] = tuple(error["loc"])
     kind = str(error["type"])
     value = None if kind == "missing" else _shown(error["input"])
     if kind == "value_error":
         expected = str(error["ctx"]["error"])
+    elif kind == "extra_forbidden":
+        similar = difflib.get_close_matches(str(location[-1]), _keys_at(model, location[:-1]), 1, 0.7)
+        expected = f"no such key, perhaps {similar[0]}" if similar else "no such key"
     elif kind in _EXPECTED:
         expected = _EXPECTED[kind]
     else:
         expected = str(error["msg"]).removeprefix("Input should be ")
     return ConfigProblem(key=_key(location, document, absent=kind == "missing"), value=value, expected=expected)
+
+
+def _keys_at(model: type[BaseModel], location: Sequence[int | str]) -> set[str]:
+    """Return the keys of the mappings at a place of a document; branches of unions are parts of the place."""
+    models = {model}
+    for part in location:
+        found: set[type[BaseModel]] = set()
+        for each in models:
+            for name, field in each.model_fields.items():
+                if part == (field.alias or name):
+                    found |= _models_in(field.annotation)
+        # A number in a list, and the branch of a union, are of the same field.
+        models = found or models
+    return {field.alias or name for each in models for name, field in each.model_fields.items()}
+
+
+def _models_in(annotation: object) -> set[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return {annotation}
+    return {model for each in get_args(annotation) for model in _models_in(each)}
 
 
 def _key(location: tuple[int | str, ...], document: object, *, absent: bool) -> str:

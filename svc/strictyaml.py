@@ -9,6 +9,7 @@ finite, deep nesting.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from typing import Final
@@ -49,6 +50,8 @@ _OTHER_BREAK: Final = re.compile("[\x85\u2028\u2029]")
 _DIRECTIVE: Final = re.compile(r"\ufeff?(?:[ \t]*(?:#[^\r\n]*)?[\r\n])*%")
 
 _UNUSABLE: Final = re.compile("[\x00\ud800-\udfff]")
+#: Characters that JSON need not escape, and that YAML does not accept or treats as the end of a line.
+_NOT_YAML: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 class YamlRefused(SvcError):
@@ -56,6 +59,12 @@ class YamlRefused(SvcError):
 
     reason = "malformed"
     defect: str
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """Write JSON that YAML reads as the same."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return _NOT_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def loads(text: str, *, max_depth: int = MAX_DEPTH) -> object:

@@ -177,13 +177,13 @@ listeners:
                 [
                     "trustDomain: missing: expected a value",
                     "ready: 'maybe': expected true or false",
-                    "cuont: 3: expected no such key",
+                    "cuont: 3: expected no such key, perhaps count",
                     "count: 10: expected less than or equal to 9",
                     "labels: a list: expected a mapping",
                     "store.path: missing: expected a value",
                     f"store.retention: 5: expected {duration}",
                     f"store.size: '4k': expected {size}",
-                    "store.paht: 'x': expected no such key",
+                    "store.paht: 'x': expected no such key, perhaps path",
                     f"listeners[0].listen: 8443: expected {address}",
                     "listeners[1].name: missing: expected a value",
                     "listeners[1].protocol: 'amqp': expected 'http' or 'tcp'",
@@ -206,7 +206,7 @@ listeners:
         """Paths of keys below alternatives are written as in the file, without the names of the alternatives."""
         problems = problems_of("trustDomain: a\neither: {name: b, lisen: c}")
         self.assertIn("either.listen: missing: expected a value", problems)
-        self.assertIn("either.lisen: 'c': expected no such key", problems)
+        self.assertIn("either.lisen: 'c': expected no such key, perhaps listen", problems)
         self.assertIn("either: a mapping: expected text", problems)
         self.assertEqual(len(problems), 3)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.generator import configuration, dashboards, diagrams, interface, limits, manpages
+from docs.generator import configuration, customresources, dashboards, diagrams, interface, limits, manpages
 from docs.generator.pages import DOCS, TOP, Maker, PageBroken, filled, part_names
 from docs.generator.reasons import reasons
 from svc.data import FOLDER
+from svc.manager.policies.resource import SvcClusterPolicySpec
 
 UNITS = TOP / "svc" / "data" / "units"
 
@@ -35,7 +36,8 @@ def makers() -> dict[str, Maker]:
             # Where two files call a mapping alike, the later one says whose it is.
             name = f"keys of {file} {model.__name__}" if name in found else name
             found[name] = lambda model=model: configuration.keys(model)  # type: ignore[misc]
-    others = (*configuration.DOCUMENTS.values(), *configuration.CHART.values())
+    others = [*configuration.DOCUMENTS.values(), *configuration.CHART.values()]
+    others.append(SvcClusterPolicySpec)
     shared = {model for root in others for model in configuration.models(root)}
     for model in shared:
         found[f"keys of {model.__name__}"] = lambda model=model: configuration.keys(model)  # type: ignore[misc]
@@ -75,7 +77,11 @@ def files() -> dict[Path, Maker]:
         FOLDER / "chart" / configuration.schema_file("values"): lambda: configuration.schema("values"),
         FOLDER / "chart" / "values.yaml": configuration.chart_values,
     }
-    return schemas | pages | boards | chart
+    resources: dict[Path, Maker] = {
+        FOLDER / "crds" / f"{name}.yaml": lambda name=name: customresources.definition(name)  # type: ignore[misc]
+        for name in customresources.RESOURCES
+    }
+    return schemas | pages | boards | chart | resources
 
 
 def wanted() -> dict[Path, str]:

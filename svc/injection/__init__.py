@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from svc.injection.config import InjectionSettings
 from svc.injection.errors import InjectionRefused, ReviewInvalid
-from svc.injection.patch import Injection, inject
+from svc.injection.patch import Injection, PodSettings, inject
 from svc.injection.review import ReviewOutcome, review
 
 __all__ = [
     "Injection",
     "InjectionRefused",
     "InjectionSettings",
+    "PodSettings",
     "ReviewInvalid",
     "ReviewOutcome",
     "inject",

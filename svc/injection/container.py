@@ -7,7 +7,6 @@ docs/examples/kubernetes/web.yaml has the same written out by hand.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from posixpath import dirname
 from typing import Final
@@ -17,6 +16,7 @@ from svc.injection.config import InjectionSettings
 from svc.injection.errors import InjectionRefused
 from svc.injection.ports import InjectedPort
 from svc.naming import (
+    COMPILED_CONFIG_MAP,
     CSI_DRIVER,
     CSI_SOURCE_ATTRIBUTE,
     DEFAULT_NOTARY_DATABASE,
@@ -30,6 +30,7 @@ from svc.naming import (
 )
 from svc.notary.facts import DEFAULT_ALLOWED, FactsInvalid, WorkloadFacts
 from svc.settings import ENVIRONMENT
+from svc.strictyaml import json_text
 
 #: Octets of the variable before Kubernetes expands it. The kernel takes 128 KiB with name and final zero, and the five
 #: facts expand to less than 1 KiB.
@@ -37,7 +38,9 @@ MAX_CONFIG: Final = 127 * 1024
 STATE_VOLUME: Final = "svc-state"
 WORKLOAD_API_VOLUME: Final = "svc-workload-api"
 POLICIES_VOLUME: Final = "svc-policies"
+COMPILED_VOLUME: Final = "svc-policies-compiled"
 _POLICIES: Final = "/etc/svc/policies"
+_COMPILED: Final = "/etc/svc/policies-compiled"
 _WORKLOAD_API: Final = dirname(urlsplit(DEFAULT_SPIFFE_SOCKET).path)
 #: Facts of the statement that are known when the pod runs, and alone by variables: the variable and the field.
 _FACTS: Final = {
@@ -48,8 +51,6 @@ _FACTS: Final = {
     "node": ("NODE_NAME", "spec.nodeName"),
 }
 _USER: Final = 65532
-#: Characters that JSON need not escape, and that YAML does not accept or treats as the end of a line.
-_NOT_YAML: Final = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
 
 
 def configuration(
@@ -86,7 +87,7 @@ def configuration(
         "startTimeout": "never",
         "withdrawalGrace": "5m",
         "notary": {"pqIssuer": str(settings.pqIssuer), "pqIssuerID": settings.pqIssuerID},
-        "policy": {"files": [f"{_POLICIES}/*"]},
+        "policy": {"clusterFiles": [f"{_COMPILED}/*"], "files": [f"{_POLICIES}/*"]},
         "listeners": [_listener(port, settings) for port in ports],
         "workload": {"labels": dict(sorted(labels.items())), "annotations": dict(sorted(shown.items()))},
     }
@@ -94,8 +95,7 @@ def configuration(
     escaped = json.loads(json.dumps(whole).replace("$", "$$"))
     escaped["workload"] |= {fact: f"$({variable})" for fact, (variable, _field) in _FACTS.items()}
     # JSON quotes every text, as YAML that reads like a number has to be.
-    text = json.dumps(escaped, indent=2, ensure_ascii=False)
-    text = _NOT_YAML.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n"
+    text = json_text(escaped, indent=2) + "\n"
     if (size := len(text.encode("utf-8", "surrogatepass"))) > MAX_CONFIG:
         raise InjectionRefused("injection_too_large", size=size, limit=MAX_CONFIG)
     return text
@@ -147,6 +147,7 @@ def proxy_container(settings: InjectionSettings, ports: Sequence[InjectedPort], 
         "volumeMounts": [
             {"name": STATE_VOLUME, "mountPath": dirname(DEFAULT_NOTARY_DATABASE)},
             {"name": WORKLOAD_API_VOLUME, "mountPath": _WORKLOAD_API, "readOnly": True},
+            {"name": COMPILED_VOLUME, "mountPath": _COMPILED, "readOnly": True},
             {"name": POLICIES_VOLUME, "mountPath": _POLICIES, "readOnly": True},
         ],
     }
@@ -160,6 +161,8 @@ def proxy_volumes(source: str) -> list[dict[str, object]]:
     return [
         {"name": STATE_VOLUME, "emptyDir": {}},
         {"name": WORKLOAD_API_VOLUME, "csi": csi},
+        # Not optional: no proxy starts without the policies of the cluster, or loses them with the ConfigMap.
+        {"name": COMPILED_VOLUME, "configMap": {"name": COMPILED_CONFIG_MAP}},
         {"name": POLICIES_VOLUME, "configMap": {"name": POLICIES_CONFIG_MAP, "optional": True}},
     ]
 

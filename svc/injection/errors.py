@@ -20,8 +20,8 @@ class InjectionRefused(SvcError):
             "correct the annotation, in the template where there is one",
         ),
         "injection_ports_missing": Reason(
-            f"the pod has no annotation {ANNOTATION_PORTS}, which says what the proxy listens on",
-            f"give it, such as 8443:8080/http; {_WITHOUT}",
+            f"neither the annotation {ANNOTATION_PORTS} nor a policy says what the proxy listens on",
+            f"give the annotation, such as 8443:8080/http; {_WITHOUT}",
         ),
         "injection_port_taken": Reason(
             "the port {port} is for {taken}",

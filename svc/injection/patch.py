@@ -7,7 +7,7 @@ and other webhooks may have changed it. Nothing else of the pod is written.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -40,7 +40,34 @@ class Injection:
     warnings: tuple[str, ...] = ()
 
 
-def inject(pod: Mapping[str, object], settings: InjectionSettings, trust_domain: str, source: str = "") -> Injection:
+@dataclass(frozen=True, slots=True)
+class PodSettings:
+    """
+    What is injected into one pod.
+
+    Attributes:
+        ports: what the proxy listens on, unless an annotation says it.
+        ports_of: the policy that says it.
+        warnings: sentences for whoever makes the pod.
+    """
+
+    settings: InjectionSettings
+    ports: tuple[InjectedPort, ...] = ()
+    ports_of: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+#: Returns what is injected into a pod with these labels.
+Choose = Callable[[Mapping[str, str], InjectionSettings], PodSettings]
+
+
+def inject(
+    pod: Mapping[str, object],
+    settings: InjectionSettings,
+    trust_domain: str,
+    source: str = "",
+    choose: Choose | None = None,
+) -> Injection:
     """
     Inject the proxy into a pod.
 
@@ -49,6 +76,7 @@ def inject(pod: Mapping[str, object], settings: InjectionSettings, trust_domain:
         settings: what is the same for all pods.
         trust_domain: of the pods.
         source: in place of that of the settings, where it is not empty.
+        choose: what is injected into one pod, where that is not the same for all.
 
     Raises:
         InjectionRefused: the pod cannot have the proxy.
@@ -59,7 +87,9 @@ def inject(pod: Mapping[str, object], settings: InjectionSettings, trust_domain:
     if not _wanted(annotations):
         return Injection()
     _check_not_shared(view.spec)
-    ports = _ports(view.spec, annotations, settings)
+    chosen = PodSettings(settings) if choose is None else choose(labels | {LABEL_INJECTED: "true"}, settings)
+    settings = chosen.settings
+    ports = _ports(view.spec, annotations, chosen)
     volumes = proxy_volumes(source or settings.source)
     _check_names(view.spec, volumes, ours=labels.get(LABEL_INJECTED) == "true")
     labels = labels | {LABEL_INJECTED: "true"}
@@ -75,7 +105,7 @@ def inject(pod: Mapping[str, object], settings: InjectionSettings, trust_domain:
         *_sleeps(view.spec),
         *_items("/spec/volumes", view.spec.volumes, volumes),
     )
-    return Injection(operations, tuple(_warnings(view.spec)))
+    return Injection(operations, (*_warnings(view.spec), *_port_warnings(annotations, chosen)))
 
 
 def _wanted(annotations: Mapping[str, str]) -> bool:
@@ -93,10 +123,21 @@ def _check_not_shared(spec: PodSpec) -> None:
             raise InjectionRefused("injection_shared", key=key, defect=defect)
 
 
-def _ports(spec: PodSpec, annotations: Mapping[str, str], settings: InjectionSettings) -> tuple[InjectedPort, ...]:
+def _port_warnings(annotations: Mapping[str, str], chosen: PodSettings) -> Iterator[str]:
     if ANNOTATION_PORTS not in annotations:
+        yield from chosen.warnings
+    elif chosen.ports:
+        yield f"the annotation {ANNOTATION_PORTS} goes before proxy.inbound of {chosen.ports_of}"
+
+
+def _ports(spec: PodSpec, annotations: Mapping[str, str], chosen: PodSettings) -> tuple[InjectedPort, ...]:
+    if ANNOTATION_PORTS in annotations:
+        ports = parse_ports(annotations[ANNOTATION_PORTS])
+    elif chosen.ports:
+        ports = chosen.ports
+    else:
         raise InjectionRefused("injection_ports_missing")
-    ports, own = parse_ports(annotations[ANNOTATION_PORTS]), own_ports(settings)
+    own = own_ports(chosen.settings)
     declared = {
         port.containerPort: f"the container {container.name}"
         for container in (*(spec.containers or ()), *_others(spec))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, Literal
@@ -18,13 +18,17 @@ from pydantic import Field
 from svc.errors import SvcError
 from svc.injection.config import InjectionSettings
 from svc.injection.errors import InjectionMissing, InjectionRefused, ReviewInvalid
-from svc.injection.patch import Injection, inject
+from svc.injection.patch import Choose, Injection, inject
 from svc.injection.pod import ListOf, Shape, read_shape
+from svc.naming import DOMAIN
 
 _API_VERSION: Final = "admission.k8s.io/v1"
 _KIND: Final = "AdmissionReview"
 #: Those that outcomes name, by group, version, resource and subresource.
-_RESOURCES: Final = ("v1/pods", "v1/pods/exec", "v1/pods/attach", "v1/pods/portforward")
+_RESOURCES: Final = {
+    **{f"v1/{name}": name for name in ("pods", "pods/exec", "pods/attach", "pods/portforward")},
+    **{f"{DOMAIN}/v1alpha1/{name}": name for name in ("svcclusterpolicies", "svcpolicies")},
+}
 _NO_NAMESPACES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -54,7 +58,7 @@ class ReviewRequest(Shape):
     namespace: str = ""
     userInfo: ReviewUser = ReviewUser()
     dryRun: bool = False
-    pod: dict[str, object] | None = Field(None, alias="object")
+    object_: dict[str, object] | None = Field(None, alias="object")
 
     @property
     def what(self) -> str:
@@ -65,13 +69,13 @@ class ReviewRequest(Shape):
     @property
     def outcome(self) -> ReviewOutcome:
         """What is known before it is decided."""
-        metadata = (self.pod or {}).get("metadata")
+        metadata = (self.object_ or {}).get("metadata")
         names = (metadata.get("name"), metadata.get("generateName")) if isinstance(metadata, dict) else ()
         return ReviewOutcome(
             operation=self.operation,
-            resource=self.what.removeprefix("v1/") if self.what in _RESOURCES else "other",
+            resource=_RESOURCES.get(self.what, "other"),
             namespace=self.namespace,
-            pod=next((name for name in (*names, self.name) if name and isinstance(name, str)), ""),
+            name=next((name for name in (*names, self.name) if name and isinstance(name, str)), ""),
             user=self.userInfo.username,
             dry_run=self.dryRun,
         )
@@ -91,10 +95,10 @@ class ReviewOutcome:
     Attributes:
         result: the word of the metric.
         operation: ``CREATE``, ``UPDATE``, ``DELETE``, ``CONNECT``, or ``other`` where it is not known.
-        resource: ``pods``, ``pods/exec``, ``pods/attach``, ``pods/portforward`` or ``other``.
-        namespace: of the pod.
-        pod: its name, or the beginning of one that the API server completes later.
-        user: who makes the pod.
+        resource: such as ``pods`` or ``pods/exec``, or ``other``.
+        namespace: of the object.
+        name: its name, or the beginning of one that the API server completes later.
+        user: who makes the request.
         dry_run: whether it will not be made in any case.
         injected: whether it gets the proxy.
         error: why it is not allowed.
@@ -104,7 +108,7 @@ class ReviewOutcome:
     operation: str = "other"
     resource: str = "other"
     namespace: str = ""
-    pod: str = ""
+    name: str = ""
     user: str = ""
     dry_run: bool = False
     injected: bool = False
@@ -116,6 +120,7 @@ def review(
     settings: InjectionSettings | None,
     trust_domain: str,
     namespaces: Mapping[str, str] = _NO_NAMESPACES,
+    choose: Choose | None = None,
 ) -> tuple[dict[str, object], ReviewOutcome]:
     """
     Answer a review.
@@ -125,24 +130,35 @@ def review(
         settings: what is the same for all pods; None where it is not known.
         trust_domain: of the pods.
         namespaces: by namespace, the folder of the Workload API (``source``) where it is not that of the settings.
+        choose: what is injected into one pod, where that is not the same for all.
 
     Returns:
         The body of the response, and what to count and log of it.
     """
     uid, outcome = "", ReviewOutcome()
     try:
-        request = read_shape(document, _Review, "review").request
+        request = read_review(document)
         uid, outcome = request.uid, request.outcome
-        if request.operation != "CREATE" or outcome.resource != "pods" or request.pod is None:
+        if request.operation != "CREATE" or outcome.resource != "pods" or request.object_ is None:
             raise ReviewInvalid(defect=f"{request.operation} of {request.what}")
         if settings is None:
             raise InjectionMissing
-        injection = inject(request.pod, settings, trust_domain, namespaces.get(request.namespace, ""))
+        injection = inject(request.object_, settings, trust_domain, namespaces.get(request.namespace, ""), choose)
     except InjectionRefused as error:
         return refusal(uid, error), replace(outcome, result="denied", error=error)
     except (ReviewInvalid, InjectionMissing) as error:
         return refusal(uid, error), replace(outcome, error=error)
     return permission(uid, injection), replace(outcome, result="allowed", injected=bool(injection.operations))
+
+
+def read_review(document: object) -> ReviewRequest:
+    """
+    Read a review.
+
+    Raises:
+        ReviewInvalid: it is none.
+    """
+    return read_shape(document, _Review, "review").request
 
 
 def read_connection(document: object) -> ReviewRequest:
@@ -152,20 +168,24 @@ def read_connection(document: object) -> ReviewRequest:
     Raises:
         ReviewInvalid: it is none.
     """
-    request = read_shape(document, _Review, "review").request
-    if request.operation != "CONNECT" or request.outcome.resource in ("pods", "other"):
+    request = read_review(document)
+    if request.operation != "CONNECT" or not request.outcome.resource.startswith("pods/"):
         raise ReviewInvalid(defect=f"{request.operation} of {request.what}")
     return request
 
 
-def permission(uid: str, injection: Injection = Injection()) -> dict[str, object]:  # noqa: B008 - it cannot be changed
+def permission(
+    uid: str,
+    injection: Injection = Injection(),  # noqa: B008 - it cannot be changed
+    warnings: Sequence[str] = (),
+) -> dict[str, object]:
     """Write the body of a response that allows a request, with what is changed of it."""
     response: dict[str, object] = {"uid": uid, "allowed": True}
     if injection.operations:
         patch = json.dumps(injection.operations, separators=(",", ":")).encode()
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(patch).decode("ascii")}
-    if injection.warnings:
-        response["warnings"] = list(injection.warnings)
+    if warnings or injection.warnings:
+        response["warnings"] = [*injection.warnings, *warnings]
     return _document(response)
 
 

@@ -67,3 +67,5 @@ SUBJECT_ACCESS_REVIEWS: Final = Kind(
 #: Of the cluster; there is one, with this name.
 LICENSE_STATUSES: Final = Kind(DOMAIN, "v1alpha1", "svclicensestatuses", "SvcLicenseStatus", namespaced=False)
 LICENSE_STATUS_NAME: Final = "license"
+CLUSTER_POLICIES: Final = Kind(DOMAIN, "v1alpha1", "svcclusterpolicies", "SvcClusterPolicy", namespaced=False)
+POLICIES: Final = Kind(DOMAIN, "v1alpha1", "svcpolicies", "SvcPolicy")

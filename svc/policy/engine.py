@@ -1,8 +1,8 @@
 """
 Decides by a set of policies.
 
-Order: the first matching rule of a Deny policy refuses. Then a rule of the cluster's Allow policies must match, and,
-where the namespace has Allow policies, a rule of those too. What nothing allows is refused.
+Order: the first matching rule of a Deny policy refuses. Then a rule of the Allow policies must match, one of each rank
+that there is: of the cluster's, and of the namespace's. What nothing allows is refused.
 
 A set is narrowed once for each kind of connection and indexed by path and topic, so a request is compared with few
 rules, however many there are.
@@ -72,7 +72,7 @@ class Permit:
     The evidence that a request was authorized.
 
     Attributes:
-        matched: the rules that permit it: one of the cluster and, where it has any, one of the namespace.
+        matched: the rules that permit it, one of each rank, the lowest first.
         bounded: whether any of them has a notarization level.
     """
 
@@ -340,9 +340,9 @@ class _Stage:
 class _Chain:
     """The stages of one decision, in their order."""
 
-    def __init__(self, deny: _Stage, allow: _Stage, narrow: _Stage | None) -> None:
-        self._deny, self._allow, self._narrow = deny, allow, narrow
-        stages = [stage for stage in (deny, allow, narrow) if stage is not None]
+    def __init__(self, deny: _Stage, allow: Sequence[_Stage]) -> None:
+        self._deny, self._allow = deny, tuple(allow)
+        stages = (deny, *self._allow)
         self.depends_on_request = any(stage.depends_on_request for stage in stages)
         self.depends_on_http = any(stage.depends_on_http for stage in stages)
 
@@ -351,39 +351,35 @@ class _Chain:
         if denied is not None:
             return Decision(False, (denied,))
         matched = []
-        for stage in (self._allow, self._narrow):
-            if stage is not None:
-                allowed = stage.first(request)
-                if allowed is None:
-                    return Decision(False, (_NO_RULE,))
-                matched.append(allowed)
-        return Decision(True, tuple(matched))
+        for stage in self._allow:
+            allowed = stage.first(request)
+            if allowed is None:
+                return Decision(False, (_NO_RULE,))
+            matched.append(allowed)
+        return Decision(True, tuple(matched)) if matched else Decision(False, (_NO_RULE,))
 
 
 class _Narrowed:
     """What is left of a set for connections with which the same rules remain."""
 
-    def __init__(self, left: Sequence[tuple[AuthorizationPolicy, _RequestRule]], namespaces: _Namespaces) -> None:
-        def stage(action: Action, *, dry_run: bool = True, narrowing: bool | None = None) -> _Stage:
+    def __init__(self, left: Sequence[tuple[AuthorizationPolicy, _RequestRule]], ranks: _Ranks) -> None:
+        def stage(action: Action, *, dry_run: bool = True, rank: int | None = None) -> _Stage:
             return _Stage(
                 [
                     rule
                     for policy, rule in left
-                    if policy.action is action
-                    and (policy.enforced or dry_run)
-                    and (narrowing is None or narrowing == bool(policy.namespace))
+                    if policy.action is action and (policy.enforced or dry_run) and rank in (None, policy.rank)
                 ]
             )
 
-        def chain(*, dry_run: bool, narrows: bool) -> _Chain:
+        def chain(allowing: Iterable[int], *, dry_run: bool) -> _Chain:
             return _Chain(
                 stage(Action.DENY, dry_run=dry_run),
-                stage(Action.ALLOW, dry_run=dry_run, narrowing=False),
-                stage(Action.ALLOW, dry_run=dry_run, narrowing=True) if narrows else None,
+                [stage(Action.ALLOW, dry_run=dry_run, rank=rank) for rank in allowing],
             )
 
-        self.enforced = chain(dry_run=False, narrows=namespaces.enforced)
-        self.dry_run = chain(dry_run=True, narrows=namespaces.dry_run) if namespaces.has_dry_run else None
+        self.enforced = chain(ranks.enforced, dry_run=False)
+        self.dry_run = chain(ranks.dry_run, dry_run=True) if ranks.has_dry_run else None
         audits = [rule for policy, rule in left if policy.action is Action.AUDIT]
         self.audit = _Stage(audits)
         self.observed = self.dry_run is not None or bool(audits)
@@ -444,11 +440,11 @@ class ConnectionPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class _Namespaces:
-    """Whether Allow policies of the namespace narrow: the enforced ones, all; and whether there is any dry run."""
+class _Ranks:
+    """Those of Allow policies, the lowest first: of the enforced ones, of all; and whether there is any dry run."""
 
-    enforced: bool
-    dry_run: bool
+    enforced: tuple[int, ...]
+    dry_run: tuple[int, ...]
     has_dry_run: bool
 
 
@@ -459,10 +455,10 @@ class PolicySet:
         self.policies = tuple(policies)
         rules = [_PolicyRule(policy, rule) for policy in self.policies for rule in policy.rules]
         self._index = _Index(rules, _PolicyRule.index_keys)
-        narrowing = [each for each in self.policies if each.namespace and each.action is Action.ALLOW]
-        self._namespaces = _Namespaces(
-            enforced=any(each.enforced for each in narrowing),
-            dry_run=bool(narrowing),
+        allowing = [each for each in self.policies if each.action is Action.ALLOW]
+        self._ranks = _Ranks(
+            enforced=tuple(sorted({each.rank for each in allowing if each.enforced})),
+            dry_run=tuple(sorted({each.rank for each in allowing})),
             has_dry_run=any(not each.enforced and each.action is not Action.AUDIT for each in self.policies),
         )
         self._narrowed: dict[tuple[_RequestRule, ...], _Narrowed] = {}
@@ -472,7 +468,7 @@ class PolicySet:
         candidates = self._index.candidates(_source_probes(facts))
         left = [(each.policy, rule) for each in candidates if (rule := each.narrowed(facts)) is not None]
         rules = tuple(rule for _policy, rule in left)
-        narrowed = cached(self._narrowed, rules, lambda: _Narrowed(left, self._namespaces))
+        narrowed = cached(self._narrowed, rules, lambda: _Narrowed(left, self._ranks))
         return ConnectionPolicy(facts.identity, narrowed)
 
 

@@ -291,8 +291,10 @@ class AuthorizationPolicy:
 
     Attributes:
         name: names it in decisions.
-        namespace: of a policy that narrows what policies of the cluster allow; empty for those.
+        namespace: of a policy that belongs to one.
         enforced: otherwise what it would change is only reported (``DryRun``).
+        rank: among policies that allow. Of each rank that there is one has to allow, so that those of a higher rank
+            only narrow what those of a lower one allow.
     """
 
     name: str
@@ -300,6 +302,7 @@ class AuthorizationPolicy:
     rules: tuple[Rule, ...] = ()
     namespace: str = ""
     enforced: bool = True
+    rank: int = 0
 
     @property
     def qualified_name(self) -> str:

@@ -49,13 +49,23 @@ def shadowed_rules(policies: Sequence[AuthorizationPolicy]) -> Iterator[Shadowed
             for rule in policy.rules:
                 yield from _first(policy, rule, denied)
                 denied.append((policy, rule))
-    allowed: dict[bool, list[tuple[AuthorizationPolicy, Rule]]] = {False: [], True: []}
+    allowed: dict[int, list[tuple[AuthorizationPolicy, Rule]]] = {}
     for policy in policies:
         if policy.enforced and policy.action is Action.ALLOW:
-            before = allowed[bool(policy.namespace)]
+            before = allowed.setdefault(policy.rank, [])
             for rule in policy.rules:
                 yield from _first(policy, rule, [*denied, *before])
                 before.append((policy, rule))
+
+
+def shadowed_by(policy: AuthorizationPolicy, earlier: AuthorizationPolicy) -> Iterator[Shadowed]:
+    """Rules of an enforced policy that never decide because of another one, where that one comes first."""
+    denies = earlier.action is Action.DENY and policy.action is not Action.AUDIT
+    allows = earlier.action is policy.action is Action.ALLOW and earlier.rank == policy.rank
+    if policy.enforced and earlier.enforced and (denies or allows):
+        before = [(earlier, rule) for rule in earlier.rules]
+        for rule in policy.rules:
+            yield from _first(policy, rule, before)
 
 
 def _first(

@@ -46,6 +46,12 @@ _DNS_NAME: Final = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z")
 _METHOD: Final = re.compile(r"[A-Z][A-Z-]{0,63}\Z")
 _ASKED: Final = ("none", "workload", "logRequest", "signRequest")
 
+#: Ranks of policies that allow (:attr:`svc.policy.rules.AuthorizationPolicy.rank`): those of the cluster, documents of
+#: the kind ``SvcClusterPolicy`` that a namespace has written for itself, and ``SvcPolicy``.
+CLUSTER_RANK: Final = 0
+LOCAL_RANK: Final = 1
+NAMESPACE_RANK: Final = 2
+
 T = TypeVar("T")
 
 
@@ -416,7 +422,7 @@ class PolicyDocument(Settings):
     apiVersion: Literal["svc.internal/v1alpha1"]
     """The version of the format."""
     kind: Literal["SvcClusterPolicy", "SvcPolicy"]
-    """`SvcPolicy` belongs to a namespace and only narrows what policies of the cluster allow."""
+    """`SvcPolicy` belongs to a namespace and only narrows what policies of the cluster allow, where there are any."""
     metadata: MetadataDocument
     """The name."""
     spec: SpecDocument
@@ -428,8 +434,13 @@ class PolicyDocument(Settings):
             raise ValueError("metadata.namespace for the kind SvcPolicy, and for no other")
         return self
 
-    def policy(self) -> AuthorizationPolicy:
-        """The policy as decisions use it."""
+    def policy(self, *, local: bool = False) -> AuthorizationPolicy:
+        """
+        Return the policy as decisions use it.
+
+        Args:
+            local: whether a namespace has written it for itself, so that it only narrows what the cluster allows.
+        """
         given = self.spec.authorization
         return AuthorizationPolicy(
             self.metadata.name,
@@ -437,6 +448,7 @@ class PolicyDocument(Settings):
             tuple(_rule(rule, number) for number, rule in enumerate(given.rules, 1)),
             self.metadata.namespace or "",
             given.mode == "Enforce",
+            NAMESPACE_RANK if self.metadata.namespace else LOCAL_RANK if local else CLUSTER_RANK,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -129,6 +129,8 @@ def read_policies(
     patterns: Iterable[str],
     kinds: Mapping[str, type[PolicyDocument | DenyListDocument]] = KINDS,
     labels: PodLabels = lambda: None,
+    *,
+    cluster: Sequence[str] = (),
 ) -> PolicyFiles:
     """
     Read all policies; blocks on the disk.
@@ -137,15 +139,18 @@ def read_policies(
         patterns: the files.
         kinds: those that the files may hold.
         labels: read where a ``podSelector`` selects by them.
+        cluster: files of the cluster: where there are any, those of ``patterns`` only narrow what policies of the
+            cluster in these allow.
 
     Raises:
         ConfigUnreadable: a file cannot be read, or is not YAML.
         ConfigInvalid: with the defects of the first file that has any.
         PolicyFilesRefused: the files do not fit together.
     """
-    paths = matching_files(patterns)
+    of_cluster = matching_files(cluster)
+    paths = [*of_cluster, *(each for each in matching_files(patterns) if each not in of_cluster)]
     documents, digest = read_documents(paths, kinds)
-    return policy_files(documents, paths, digest, labels)
+    return policy_files(documents, paths, digest, labels, local=set(paths) - set(of_cluster) if cluster else ())
 
 
 def read_documents(
@@ -174,6 +179,7 @@ def policy_files(
     *,
     select: bool = True,
     origin: str = "",
+    local: Collection[str] = (),
 ) -> PolicyFiles:
     """
     Put the documents of files together; raises PolicyFilesRefused.
@@ -185,19 +191,23 @@ def policy_files(
         labels: read where a ``podSelector`` selects by them; policies that do not match are left out.
         select: whether there is a pod; without one policies count whatever pods they are about.
         origin: the manager that published them.
+        local: the files that a namespace has written for itself beside those of its cluster.
     """
     labels = cache(labels)
     policies: list[AuthorizationPolicy] = []
     lists: list[DenyList] = []
-    places: dict[tuple[str, str], str] = {}
+    places: dict[tuple[str, str, bool], str] = {}
     selected: list[str] = []
     for path, document in documents:
-        policy = None if isinstance(document, DenyListDocument) else document.policy()
+        policy = None if isinstance(document, DenyListDocument) else document.policy(local=path in local)
         name = document.metadata.name if policy is None else policy.qualified_name
-        if (document.kind, name) in places:
-            first = places[document.kind, name]
-            raise PolicyFilesRefused("policy_name_twice", name=f"{document.kind} {name}", first=first, second=path)
-        places[document.kind, name] = path
+        # A namespace cannot keep policies of the cluster from being read by a name.
+        place = document.kind, name, path in local
+        if place in places:
+            raise PolicyFilesRefused(
+                "policy_name_twice", name=f"{document.kind} {name}", first=places[place], second=path
+            )
+        places[place] = path
         if isinstance(document, DenyListDocument):
             lists.append(document.deny_list())
         elif policy is not None and (not select or _selects(document, path, labels)):

@@ -61,6 +61,10 @@ class PolicySettings(Settings):
     files: Annotated[Items[PolicyFile], Field(max_length=64)] = ()
     """Policy files, see [policy](policy.md); `*` stands for any characters of a name. Read again when one changes and
     on SIGHUP, as a whole: while one file is not valid the policies in force stay."""
+    clusterFiles: Annotated[Items[PolicyFile], Field(max_length=64)] = ()
+    """Policy files of a cluster, which the [manager](policies-kubernetes.md) writes, read as those of `files` are.
+    Beside them the policies of `files` are those of a namespace: they only narrow what policies of the cluster
+    allow."""
     templates: Annotated[Items[_Template], Field(max_length=64)] = ()
     """Where attributes of workloads are in their SPIFFE IDs, with the placeholders `{namespace}`, `{serviceAccount}`,
     `{country}`, `{sensitivity}` and `{compartment}`; the first that fits. Then
@@ -170,13 +174,15 @@ def load_policies(section: PolicySettings, trust_domain: str, labels: PodLabels 
     Raises:
         ConfigUnreadable, ConfigInvalid, PolicyFilesRefused: as :func:`svc.policyfiles.files.read_policies`.
     """
-    return policies_of(section, trust_domain, read_policies(section.files, labels=labels))
+    return policies_of(section, trust_domain, read_policies(section.files, labels=labels, cluster=section.clusterFiles))
 
 
 def policies_of(section: PolicySettings, trust_domain: str, files: PolicyFiles) -> Policies:
     """Put a section and what was read of files together."""
     domain = TrustDomain.parse(trust_domain)
-    rules = PolicySet([section.configured_policy(domain), *files.policies])
+    configured = section.configured_policy(domain)
+    # One that allows nobody is none: policies of a namespace alone would narrow it to nothing.
+    rules = PolicySet([*([configured] if configured.rules else []), *files.policies])
     return Policies(rules, section.attribute_source(domain), files)
 
 

@@ -20,8 +20,8 @@ from svc.workload.pqfile import pq_bundle_path, read_pq_bundles
 
 def opened(settings: ProxySettings) -> Iterator[Check]:
     """List it."""
-    if settings.policy.files:
-        what = f"policy files {', '.join(settings.policy.files)}"
+    if files := (*settings.policy.clusterFiles, *settings.policy.files):
+        what = f"policy files {', '.join(files)}"
         labels = partial(read_labels, settings.workload)
         yield Check(what, partial(load_policies, settings.policy, settings.trustDomain, labels))
     yield from check_pages(settings)

@@ -17,7 +17,7 @@ from tests.injection.expansion import loaded
 from tests.refusals import assert_refused
 
 PORTS = "svc.internal/ports"
-OURS = {"svc-state", "svc-workload-api", "svc-policies"}
+OURS = {"svc-state", "svc-workload-api", "svc-policies", "svc-policies-compiled"}
 
 
 def pod_of(*containers: Document, **spec: object) -> Document:
@@ -119,7 +119,7 @@ class AnyPodTests(SynchronousTestCase):
         self.assertEqual(before, pod)
         self.assertEqual(foreign(pod), foreign(result))
         self.assertEqual("svc-proxy", proxy_of(result)["name"])
-        self.assertEqual(OURS, {each["name"] for each in result["spec"]["volumes"][-3:]})
+        self.assertEqual(OURS, {each["name"] for each in result["spec"]["volumes"][-len(OURS) :]})
 
     @given(st.text(max_size=40))
     @settings(max_examples=40)

@@ -66,7 +66,7 @@ class ReviewTests(SynchronousTestCase):
         expected = ReviewOutcome("allowed", "CREATE", "pods", "shop", "web-6c9f-", user, injected=True)
         self.assertEqual(expected, answer(review_of("deployment"))[1])
         _response, outcome = answer(review_of("init-containers", dryRun=True, userInfo={}))
-        self.assertEqual(("web", "", True), (outcome.pod, outcome.user, outcome.dry_run))
+        self.assertEqual(("web", "", True), (outcome.name, outcome.user, outcome.dry_run))
 
     def test_denied(self) -> None:
         """The message has the sentence and what to do; the pod is not changed."""
@@ -78,7 +78,7 @@ class ReviewTests(SynchronousTestCase):
         self.assertEqual({"uid": UID, "allowed": False, "status": {"code": 403, "message": message}}, response)
         reason = outcome.error and outcome.error.reason
         self.assertEqual(("denied", "injection_shared", True), (outcome.result, reason, outcome.dry_run))
-        self.assertEqual(("CREATE", "pods", "shop", "web"), (*self._labels(outcome), outcome.namespace, outcome.pod))
+        self.assertEqual(("CREATE", "pods", "shop", "web"), (*self._labels(outcome), outcome.namespace, outcome.name))
 
     def test_namespaces(self) -> None:
         """A namespace with a SPIRE instance of its own gets the folder of that one."""

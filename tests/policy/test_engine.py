@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -25,6 +27,7 @@ from svc.policy.rules import (
     TopicFilters,
     Values,
 )
+from svc.policyfiles.document import CLUSTER_RANK, LOCAL_RANK, NAMESPACE_RANK
 from tests.wire.mqtt.test_topics import FILTERS, TOPICS
 
 ALICE = SpiffeID.parse("spiffe://prod.example/ns/shop/sa/web")
@@ -41,7 +44,7 @@ def policy(
     action: Action, *rules: Rule, name: str = "p", namespace: str = "", enforced: bool = True
 ) -> AuthorizationPolicy:
     """A policy with rules."""
-    return AuthorizationPolicy(name, action, rules, namespace, enforced)
+    return AuthorizationPolicy(name, action, rules, namespace, enforced, NAMESPACE_RANK if namespace else CLUSTER_RANK)
 
 
 def everything(name: str = "all") -> Rule:
@@ -91,7 +94,20 @@ class OrderTests(SynchronousTestCase):
         self.assertEqual((False, DEFAULT_DENY, DEFAULT_DENY), self.decided(cluster, narrow, request=post))
         other = RequestFacts("GET", "/other", "shop.example", "none")
         self.assertEqual((False, DEFAULT_DENY, DEFAULT_DENY), self.decided(cluster, narrow, request=other))
-        self.assertEqual((False, DEFAULT_DENY, DEFAULT_DENY), self.decided(narrow))
+
+    def test_each_rank_has_to_allow(self) -> None:
+        """Of the ranks that there are; a namespace alone decides, and a policy without rules allows nobody."""
+        own = dataclasses.replace(policy(Action.ALLOW, everything("l"), name="local"), rank=LOCAL_RANK)
+        narrow = policy(Action.ALLOW, Rule("n", targets=(RuleTarget(paths=paths("/orders")),)), namespace="shop")
+        cluster = policy(Action.ALLOW, name="cluster")
+        self.assertEqual((True, "shop/p", "n"), self.decided(narrow))
+        self.assertEqual((True, "local", "l"), self.decided(own))
+        self.assertEqual((True, "shop/p", "n"), self.decided(own, narrow))
+        for others in ((), (own,), (narrow,), (own, narrow)):
+            self.assertEqual((False, DEFAULT_DENY, DEFAULT_DENY), self.decided(cluster, *others))
+        # One that only denies asks nobody else for an allowance.
+        denying = policy(Action.DENY, Rule("d", targets=(RuleTarget(paths=paths("/admin")),)), name="cluster")
+        self.assertEqual((True, "shop/p", "n"), self.decided(denying, narrow))
 
     def test_permit_has_all_rules(self) -> None:
         """A permit names the rule of the cluster and that of the namespace, with their notarization levels."""
@@ -343,6 +359,7 @@ POLICIES = st.builds(
     st.lists(RULES, max_size=4).map(tuple),
     st.sampled_from(["", "", "ns"]),
     st.booleans(),
+    st.sampled_from([CLUSTER_RANK, CLUSTER_RANK, LOCAL_RANK, NAMESPACE_RANK]),
 )
 CONNECTIONS = st.builds(
     ConnectionFacts, _NAMES, st.sampled_from([1, 2]), _IDS, _ATTRIBUTES, _ATTRIBUTES, st.booleans(),
@@ -403,10 +420,9 @@ def _naive(
     if denied:
         return False, denied[:1]
     decided = []
-    cluster = [each for each in policies if not each.namespace]
-    narrowing = [each for each in policies if each.namespace and each.action is Action.ALLOW]
-    for chosen in [cluster, narrowing] if narrowing else [cluster]:
-        allowed = matching(Action.ALLOW, chosen)
+    ranks = sorted({each.rank for each in policies if each.action is Action.ALLOW})
+    for rank in ranks or [CLUSTER_RANK]:
+        allowed = matching(Action.ALLOW, [each for each in policies if each.rank == rank])
         if not allowed:
             return False, [(DEFAULT_DENY, DEFAULT_DENY)]
         decided.append(allowed[0])

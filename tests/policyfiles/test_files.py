@@ -230,6 +230,19 @@ class RefusedTests(FilesCase):
         self.assertIn("a.yaml", str(error))
         self.assertIn("c.yaml", str(error))
 
+    def test_files_of_a_namespace(self) -> None:
+        """Beside files of a cluster they only narrow, whatever their kind, and share no names with them."""
+        cluster = self.write("cluster.yml", POLICY.replace("NAME", "first"))
+        self.write("a.yaml", POLICY.replace("NAME", "first"))
+        self.write("b.yaml", POLICY.replace("NAME", "first, namespace: shop").replace("SvcClusterPolicy", "SvcPolicy"))
+        found = read_policies(self.pattern(), cluster=[cluster])
+        self.assertEqual([0, 1, 2], [each.rank for each in found.policies])
+        self.assertEqual(cluster, found.paths[0])
+        # A cluster without policies yet.
+        found = read_policies(self.pattern(), cluster=[f"{self.folder}/none/*"])
+        self.assertEqual([1, 2], [each.rank for each in found.policies])
+        self.assertEqual([0, 2], [each.rank for each in read_policies(self.pattern()).policies])
+
     def test_not_yaml(self) -> None:
         """A file that is not YAML, or holds no mapping, is named."""
         for text in ("a: [", "- a", "just text", "a: &x 1"):

@@ -10,7 +10,7 @@ from svc.policy.attributes import Attributes, AttributeSource
 from svc.policy.engine import PolicySet
 from svc.policy.rules import Action, AuthorizationPolicy, RequestFacts, Rule, Source, Values
 from svc.policyfiles.files import PolicyFiles
-from svc.policyfiles.settings import Policies
+from svc.policyfiles.settings import Policies, PolicySettings, policies_of
 
 CLIENT = SpiffeID.parse("spiffe://x.org/ns/shop/sa/web")
 OTHER = SpiffeID.parse("spiffe://x.org/ns/pay/sa/api")
@@ -43,6 +43,17 @@ class ConnectionTests(SynchronousTestCase):
         policies = Policies(PolicySet([policy]), source, PolicyFiles((policy,), (), (), ""))
         decided = [policies.connection("web", 1, each, CLIENT).decide(RequestFacts()) for each in (CLIENT, OTHER)]
         self.assertEqual([False, True], [each.allowed for each in decided])
+
+    def test_namespace_alone(self) -> None:
+        """A configuration that allows nobody leaves the decision to the policies of a namespace."""
+        files = PolicyFiles((AuthorizationPolicy("p", Action.ALLOW, (Rule("all"),), "shop", rank=2),), (), (), "")
+        for section, allowed in (
+            (PolicySettings(), True),
+            (PolicySettings(allow=("spiffe://y.org/*",)), False),
+            (PolicySettings(allow=(str(CLIENT),)), True),
+        ):
+            connection = policies_of(section, "x.org", files).connection("web", 1, CLIENT, CLIENT)
+            self.assertIs(allowed, connection.decide(RequestFacts()).allowed, section)
 
     def test_bounded(self) -> None:
         """The oldest kind is dropped at the limit, and made again when it is needed."""

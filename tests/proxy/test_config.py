@@ -86,10 +86,16 @@ class FileTests(RuleTestCase):
         """An unknown or misspelled key is an error at every level."""
         none = "no such key"
         self.refused(whole(license="x"), ("license", "'x'", none))
-        self.refused(whole(policy="{file: [/etc/svc/policy.yaml]}"), ("policy.file", "a list", none))
-        self.refused(whole(listener(requires="[workload]")), ("listeners[0].requires", "a list", none))
-        self.refused(whole(listener(acks="middleware")), ("listeners[0].acks", "'middleware'", none))
-        self.refused(whole(listener(limits="{heads: 4KiB}")), ("listeners[0].limits.heads", "'4KiB'", none))
+        self.refused(
+            whole(policy="{file: [/etc/svc/policy.yaml]}"), ("policy.file", "a list", f"{none}, perhaps files")
+        )
+        self.refused(
+            whole(listener(requires="[workload]")), ("listeners[0].requires", "a list", f"{none}, perhaps require")
+        )
+        self.refused(whole(listener(acks="middleware")), ("listeners[0].acks", "'middleware'", f"{none}, perhaps ack"))
+        self.refused(
+            whole(listener(limits="{heads: 4KiB}")), ("listeners[0].limits.heads", "'4KiB'", f"{none}, perhaps head")
+        )
 
     def test_all_defects_at_once(self) -> None:
         """Every defect of every section is reported, not only the first."""

@@ -60,13 +60,15 @@ class PolicySources:
         """
         try:
             configured = self._configured()
-            paths = matching_files(self.paths or configured.policy.files)
+            section = configured.policy
+            cluster = () if self.paths else matching_files(section.clusterFiles)
+            paths = [*cluster, *(each for each in matching_files(self.paths or section.files) if each not in cluster)]
             kinds: Mapping[str, type[Any]] = {**KINDS, "SvcPolicyTest": CasesDocument}
             documents, digest = read_documents(paths, kinds)
             files = [each for each in documents if isinstance(each[1], PolicyDocument | DenyListDocument)]
-            policies = policies_of(
-                configured.policy, configured.trustDomain, policy_files(files, paths, digest, select=False)
-            )
+            local = set(paths) - set(cluster) if cluster else ()
+            read = policy_files(files, paths, digest, select=False, local=local)
+            policies = policies_of(section, configured.trustDomain, read)
         except ConfigInvalid as error:
             raise CommandFailed(error, remarks=tuple(str(each) for each in error.problems[1:])) from error
         tables = [document for _path, document in documents if isinstance(document, CasesDocument)]

@@ -219,7 +219,7 @@ class WebhookServer:
             detail=str(error),
             namespace=outcome.namespace or None,
             user=outcome.user or None,
-            attributes={"pod": outcome.pod, "operation": outcome.operation, "omitted": omitted},
+            attributes={"pod": outcome.name, "operation": outcome.operation, "omitted": omitted},
         )
 
     def _current(self) -> HeldTls:

@@ -124,7 +124,7 @@ class Assembly:
             observer=PolicyReports(self._metrics),
             clock=reactor,
             in_thread=in_daemon_thread(reactor),
-            watched=lambda given: (*given.policy.files, *label_files(given.workload)),
+            watched=lambda given: (*given.policy.clusterFiles, *given.policy.files, *label_files(given.workload)),
         )
         self._room = RecordRoom(
             self._store,

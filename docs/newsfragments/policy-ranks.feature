@@ -1,0 +1,1 @@
+Where no policy of the cluster allows anything to a pod, `SvcPolicy` documents decide alone instead of refusing every client; `policy.clusterFiles` names files beside which those of `policy.files` only narrow.

@@ -1,0 +1,1 @@
+"""Tests of the policies of a cluster."""
