@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from svc.errors import SvcError
 from svc.identity.pqbundle import PqBundles
-from svc.telemetry.events import Event
+from svc.telemetry.events.agent import AgentEvent
 from svc.telemetry.logs import emit
 from svc.workload.errors import CredentialsMissing, PqFileRefused
 from svc.workload.files import write_atomically
@@ -100,7 +100,7 @@ class NodePqBundle(Service):
             except OSError as error:
                 raise PqBundleUnwritable(path=self._path, why=error.strerror or str(error)) from error
             again = min(EAGER_SECONDS, again)
-            emit(self.log, Event.AGENT_PQ_BUNDLE_WRITTEN, attributes={"path": str(self._path), **_sequences(bundles)})
+            emit(self.log, AgentEvent.PQ_BUNDLE_WRITTEN, attributes={"path": str(self._path), **_sequences(bundles)})
         self._loop.interval = again
         self._said = ""
         self._state(None)
@@ -124,7 +124,7 @@ class NodePqBundle(Service):
         # Before the first SVID there is nothing to say that the Workload API does not say.
         if str(error) != self._said and not isinstance(error, CredentialsMissing):
             self._said = str(error)
-            emit(self.log, Event.AGENT_PQ_BUNDLE_FAILED, detail_reason=error.reason, detail=str(error))
+            emit(self.log, AgentEvent.PQ_BUNDLE_FAILED, detail_reason=error.reason, detail=str(error))
 
     def _defect(self, failure: Failure) -> None:
         self.log.failure("the PQ bundle of the node is not followed any more", failure)

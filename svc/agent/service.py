@@ -28,7 +28,8 @@ from svc.process.clock import ClockService, utc_now
 from svc.process.daemon import Daemon
 from svc.process.history import Totals
 from svc.process.lifecycle import stop_if_running
-from svc.telemetry.events import Event
+from svc.telemetry.events.agent import AgentEvent
+from svc.telemetry.events.daemon import DaemonEvent
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
 from svc.workload.interface import WORKLOAD_API, report_health
@@ -159,7 +160,7 @@ class Agent(Daemon[AgentSettings]):
             report_health(self._health, self._source.state)
 
     def _clock_stepped(self, seconds: float) -> None:
-        emit(self.log, Event.CLOCK_STEPPED, attributes={"seconds": round(seconds, 3)})
+        emit(self.log, DaemonEvent.CLOCK_STEPPED, attributes={"seconds": round(seconds, 3)})
         self._source.clock_stepped()
 
     def _members(self) -> Mapping[str, Any]:
@@ -180,11 +181,11 @@ class _Volumes(CsiObserver):
     def published(self, volume: str, attributes: Mapping[str, str]) -> None:
         self._refused.pop(volume, None)
         facts = {name: attributes[key] for key, name in _POD_FACTS.items() if key in attributes}
-        emit(self.log, Event.AGENT_VOLUME_PUBLISHED, attributes={"volume": volume, **facts})
+        emit(self.log, AgentEvent.VOLUME_PUBLISHED, attributes={"volume": volume, **facts})
 
     def unpublished(self, volume: str) -> None:
         self._refused.pop(volume, None)
-        emit(self.log, Event.AGENT_VOLUME_UNPUBLISHED, attributes={"volume": volume})
+        emit(self.log, AgentEvent.VOLUME_UNPUBLISHED, attributes={"volume": volume})
 
     def failed(self, error: SvcError) -> None:
         volume, said = str(error.evidence.get("volume")), str(error)
@@ -194,14 +195,14 @@ class _Volumes(CsiObserver):
         if len(self._refused) >= self._REMEMBERED:
             self._refused.pop(next(iter(self._refused)))
         self._refused[volume] = said
-        emit(self.log, Event.AGENT_VOLUME_FAILED, detail_reason=error.reason, detail=said)
+        emit(self.log, AgentEvent.VOLUME_FAILED, detail_reason=error.reason, detail=said)
 
     def registered(self, error: SvcError | None) -> None:
         self._health.report(CSI, error)
         if error is None:
-            emit(self.log, Event.AGENT_CSI_REGISTERED)
+            emit(self.log, AgentEvent.CSI_REGISTERED)
         else:
-            emit(self.log, Event.AGENT_CSI_FAILED, detail_reason=error.reason, detail=str(error))
+            emit(self.log, AgentEvent.CSI_FAILED, detail_reason=error.reason, detail=str(error))
 
 
 def _node_name(settings: CsiSettings | None) -> str:

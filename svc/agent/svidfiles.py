@@ -30,7 +30,7 @@ from svc.identity.bundle import BundleSet
 from svc.identity.svid import X509Svid
 from svc.notary.pqleaf import PqLeaf
 from svc.process.lifecycle import when_finished
-from svc.telemetry.events import Event
+from svc.telemetry.events.agent import AgentEvent
 from svc.telemetry.logs import emit
 from svc.workload.errors import CredentialsMissing
 
@@ -211,7 +211,7 @@ class SvidFiles(Service):
         if self._unnotified and self._notify is not None:
             await self._notify()
             self._unnotified = False
-            emit(self.log, Event.AGENT_FILES_NOTIFIED, attributes={"folder": self._folder.path})
+            emit(self.log, AgentEvent.FILES_NOTIFIED, attributes={"folder": self._folder.path})
 
     def _contents(self) -> Contents:
         svid = self._source.select(self._settings.hint)
@@ -233,7 +233,7 @@ class SvidFiles(Service):
             "serial": f"{found.svid.leaf.serial_number:x}",
             "not_after": self._expires.isoformat(),
         }
-        emit(self.log, Event.AGENT_FILES_WRITTEN, spiffe_id=str(found.svid.spiffe_id), attributes=attributes)
+        emit(self.log, AgentEvent.FILES_WRITTEN, spiffe_id=str(found.svid.spiffe_id), attributes=attributes)
 
     async def _leaf_of(self, svid: X509Svid, obtain: Callable[[X509Svid], Deferred[PqLeaf]]) -> PqLeaf:
         if self._leaf is None or self._leaf[0] != svid:
@@ -273,7 +273,7 @@ class SvidFiles(Service):
         # Before the first SVID there is nothing to say that the Workload API does not say.
         if error is None or str(error) == str(known) or type(error) is CredentialsMissing:
             return
-        event = Event.AGENT_FILES_NOT_NOTIFIED if isinstance(error, NotifyFailed) else Event.AGENT_FILES_FAILED
+        event = AgentEvent.FILES_NOT_NOTIFIED if isinstance(error, NotifyFailed) else AgentEvent.FILES_FAILED
         attributes = {"folder": self._folder.path}
         emit(self.log, event, detail_reason=error.reason, detail=str(error), attributes=attributes)
 

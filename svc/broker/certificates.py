@@ -14,7 +14,7 @@ from twisted.application.service import Service
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from svc.telemetry.events import Event
+from svc.telemetry.events.broker import BrokerEvent
 from svc.telemetry.logs import emit
 from svc.transport.certificates import CertificateCreator, CertificateUnusable
 from svc.transport.client_certificates import ClientAuthoritiesUnusable
@@ -79,7 +79,7 @@ class CertificateRenewal(Service):
             if renewed:
                 not_after = creator.not_after
                 attributes = {"listener": listener} | ({"not_after": not_after.isoformat()} if not_after else {})
-                emit(self.log, Event.BROKER_CERTIFICATE_RENEWED, attributes=attributes)
+                emit(self.log, BrokerEvent.CERTIFICATE_RENEWED, attributes=attributes)
                 if creator.verifies_clients:
                     self._on_renewed()
 
@@ -90,7 +90,7 @@ class CertificateRenewal(Service):
             self._logged[listener] = detail
             emit(
                 self.log,
-                Event.BROKER_CERTIFICATE_REJECTED,
+                BrokerEvent.CERTIFICATE_REJECTED,
                 detail_reason=error.reason,
                 detail=f"{detail}; {error.hint}",
                 attributes={"listener": listener},

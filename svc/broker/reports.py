@@ -23,7 +23,9 @@ from svc.errors import SvcError
 from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import ReauthorizationSummary
 from svc.telemetry.connections import ConnectionLog, log_suppressed
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
+from svc.telemetry.events.broker import BrokerEvent
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.health import Health
 from svc.telemetry.log_limits import MANY_SOURCES, DenialLimiter, FailureStreak
 from svc.telemetry.logs import emit
@@ -55,18 +57,18 @@ class BrokerReports(ConnectionLog):
 
     def refused(self, principal: Principal, error: SvcError) -> None:
         """Log that a client was not admitted."""
-        self._log_client(Event.BROKER_CLIENT_REFUSED, principal, "", error)
+        self._log_client(BrokerEvent.CLIENT_REFUSED, principal, "", error)
 
     def broken(self, principal: Principal, client_id: str, error: SvcError) -> None:
         """Log that a client's connection was ended because of an error."""
-        self._log_client(Event.BROKER_CLIENT_BROKEN, principal, client_id, error)
+        self._log_client(BrokerEvent.CLIENT_BROKEN, principal, client_id, error)
 
     def denied(self, principal: Principal, client_id: str, action: str) -> None:
         """Log that access rules did not allow something."""
         if self._limiter.admit(f"mqtt_not_authorized.{action}", _identity(principal) or principal.address):
             emit(
                 self.log,
-                Event.BROKER_ACCESS_DENIED,
+                BrokerEvent.ACCESS_DENIED,
                 reason="policy_deny",
                 detail_reason="mqtt_not_authorized",
                 detail=f"no rule lets it {action}, or one denies it",
@@ -86,11 +88,11 @@ class BrokerReports(ConnectionLog):
             }
             if found.messages is not None:
                 attributes["most_messages"] = found.messages
-            emit(self.log, Event.BROKER_NO_ROOM, detail_reason=reason, attributes=attributes)
+            emit(self.log, BrokerEvent.NO_ROOM, detail_reason=reason, attributes=attributes)
 
     def reauthorized(self, summary: ReauthorizationSummary) -> None:
         """Log the end of a walk over the open connections."""
-        emit(self.log, Event.BROKER_CONNECTIONS_REAUTHORIZED, attributes=summary.attributes)
+        emit(self.log, BrokerEvent.CONNECTIONS_REAUTHORIZED, attributes=summary.attributes)
 
     def _log_client(self, event: Event, principal: Principal, client_id: str, error: SvcError) -> None:
         if self._limiter.admit(error.reason, principal.address):
@@ -127,7 +129,7 @@ class BrokerReports(ConnectionLog):
             self.reloads["success"] += 1
         emit(
             self.log,
-            Event.BROKER_DENY_LISTS_LOADED,
+            BrokerEvent.DENY_LISTS_LOADED,
             attributes={"files": len(files.paths), "deny_lists": len(files.denied), "digest": files.digest},
         )
 
@@ -135,7 +137,7 @@ class BrokerReports(ConnectionLog):
         """Count that changed deny lists are not valid; log it once for each reason."""
         self.reloads["error"] += 1
         if not repeated:
-            emit(self.log, Event.BROKER_DENY_LISTS_REJECTED, detail_reason=error.reason, detail=str(error))
+            emit(self.log, BrokerEvent.DENY_LISTS_REJECTED, detail_reason=error.reason, detail=str(error))
 
     # svc.transport.observer.ConnectionObserver
 
@@ -145,7 +147,7 @@ class BrokerReports(ConnectionLog):
         super().connection_refused(reason, address)
 
     def _suppressed(self, reason: str, source: str, count: int) -> None:
-        log_suppressed(self.log, Event.DENIALS_SUPPRESSED, reason.partition(".")[0], source, count)
+        log_suppressed(self.log, ProxyEvent.DENIALS_SUPPRESSED, reason.partition(".")[0], source, count)
 
 
 def _where(principal: Principal, client_id: str) -> dict[str, str | int | float | bool]:
@@ -196,12 +198,12 @@ class BrokerStoreReports:
             "revoked": revoked,
             "path": self.path,
         }
-        emit(self.log, Event.BROKER_STORE_OPENED, attributes=attributes)
+        emit(self.log, BrokerEvent.STORE_OPENED, attributes=attributes)
 
     def closed(self) -> None:
         """Log that the database was closed at the stop."""
         self.accepting = False
-        emit(self.log, Event.BROKER_STORE_CLOSED, attributes={"path": self.path})
+        emit(self.log, BrokerEvent.STORE_CLOSED, attributes={"path": self.path})
 
     def accepting_changed(self, trouble: SvcError | None) -> None:
         """Log and show whether changes that create state are accepted."""
@@ -212,7 +214,7 @@ class BrokerStoreReports:
             self._health.fails_with("store", trouble)
             emit(
                 self.log,
-                Event.BROKER_STORE_REFUSES,
+                BrokerEvent.STORE_REFUSES,
                 detail_reason=trouble.reason,
                 detail=f"{trouble}; {trouble.hint}",
                 attributes={"path": self.path},
@@ -222,7 +224,7 @@ class BrokerStoreReports:
         self._repeats.succeeded()
         if self._refused:
             self._refused = False
-            emit(self.log, Event.BROKER_STORE_ACCEPTS, attributes={"path": self.path})
+            emit(self.log, BrokerEvent.STORE_ACCEPTS, attributes={"path": self.path})
 
     def left_behind(self, operations: int, octets: int) -> None:
         """Log that the process stops before all was durable."""
@@ -231,7 +233,7 @@ class BrokerStoreReports:
             "octets": octets,
             "path": self.path,
         }
-        emit(self.log, Event.BROKER_STORE_LEFT_BEHIND, attributes=attributes)
+        emit(self.log, BrokerEvent.STORE_LEFT_BEHIND, attributes=attributes)
 
     def db_error(self, op: Literal["put", "init", "close"], detail: str = "") -> None:
         """Count an error of the database; log it at the 1st, 2nd, 4th, 8th … time."""
@@ -243,7 +245,7 @@ class BrokerStoreReports:
                 "attempts": self._repeats.count,
                 "path": self.path,
             }
-            emit(self.log, Event.BROKER_STORE_FAILED, detail=detail or None, attributes=attributes)
+            emit(self.log, BrokerEvent.STORE_FAILED, detail=detail or None, attributes=attributes)
 
     def committed(self, count: int, seconds: float) -> None:
         """Count a committed group."""
@@ -253,15 +255,15 @@ class BrokerStoreReports:
 
     def damaged(self, path: str) -> None:
         """Log that the database is damaged."""
-        emit(self.log, Event.BROKER_STORE_DAMAGED, attributes={"path": path})
+        emit(self.log, BrokerEvent.STORE_DAMAGED, attributes={"path": path})
 
     def set_aside(self, path: str, aside: str) -> None:
         """Log that a damaged database was renamed."""
-        emit(self.log, Event.BROKER_STORE_SET_ASIDE, attributes={"path": path, "aside": aside})
+        emit(self.log, BrokerEvent.STORE_SET_ASIDE, attributes={"path": path, "aside": aside})
 
     def lies_aside(self, paths: Sequence[str]) -> None:
         """Log that there are damaged databases that were renamed."""
-        emit(self.log, Event.BROKER_STORE_LIES_ASIDE, attributes={"databases": len(paths), "newest": paths[-1]})
+        emit(self.log, BrokerEvent.STORE_LIES_ASIDE, attributes={"databases": len(paths), "newest": paths[-1]})
 
 
 class BrokerMetrics(Collector):

@@ -47,7 +47,7 @@ from svc.process.clock import utc_now
 from svc.process.daemon import Daemon
 from svc.process.lifecycle import pause_gc, stop_if_running
 from svc.sqlite.errors import DatabaseError, JournalStuck
-from svc.telemetry.events import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
 from svc.transport.addresses import TcpAddress
@@ -326,7 +326,7 @@ class BrokerService(Daemon[BrokerSettings]):
             ) from error
         self.ports[settings.name] = port
         attributes = {"listener": settings.name, "address": address_text(port.getHost())}
-        emit(self.log, Event.LISTENER_OPENED, attributes=attributes)
+        emit(self.log, ProxyEvent.LISTENER_OPENED, attributes=attributes)
 
     def _endpoint(self, settings: BrokerListenerSettings) -> IStreamServerEndpoint:
         address = TcpAddress(settings.listen.host, settings.listen.port)
@@ -376,7 +376,7 @@ class BrokerService(Daemon[BrokerSettings]):
         self._health.fails("listeners", "draining", "the listeners take no connections any more")
         for name, port in list(self.ports.items()):
             await maybeDeferred(port.stopListening)
-            emit(self.log, Event.LISTENER_CLOSED, attributes={"listener": name})
+            emit(self.log, ProxyEvent.LISTENER_CLOSED, attributes={"listener": name})
 
     def closing(self) -> Iterable[Callable[[], object]]:
         """Connections, credentials, the database."""

@@ -16,7 +16,7 @@ from zope.interface import implementer
 from svc import __version__
 from svc.cli.globals import GlobalOptions
 from svc.cli.output import Console
-from svc.telemetry.events import Severity
+from svc.telemetry.events.base import Severity
 from svc.telemetry.logs import LogFormat, RecordObserver, log_observer
 from svc.telemetry.records import Origin
 

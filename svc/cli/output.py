@@ -180,7 +180,7 @@ def _record_line(event: str, sentence: str, reason: str, facts: Mapping[str, str
     """A record of schema ``svc.log/1``, without a line end; imports Twisted, which plain text does not need."""
     from twisted.python.failure import Failure
 
-    from svc.telemetry.events import EVENTS
+    from svc.telemetry.events.registry import EVENTS
     from svc.telemetry.records import KEY_ATTRIBUTES, KEY_EVENT, KEY_FIELDS, Origin, RecordBuilder
 
     values: dict[str, object] = {

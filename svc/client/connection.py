@@ -30,7 +30,7 @@ from svc.client.target import Target
 from svc.envelope.envelope import MAX_ENVELOPE
 from svc.envelope.errors import EnvelopeError
 from svc.errors import SvcError
-from svc.telemetry.events import Severity
+from svc.telemetry.events.base import Severity
 from svc.transport.addresses import TcpAddress
 from svc.wire.fields import Field
 from svc.wire.http1 import End, Event, Excess, Interim, MessageRefused, ResponseHead, ResponseParser

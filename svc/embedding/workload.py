@@ -40,7 +40,7 @@ from svc.policy.engine import DEFAULT_DENY, Denied
 from svc.process.clock import utc_now
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.telemetry.connections import ConnectionLog, log_suppressed
-from svc.telemetry.events import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.log_limits import DenialLimiter
 from svc.transport.addresses import Address, TcpAddress, parse_address
 from svc.transport.creators import HTTP_1_1, client_creator, server_creator
@@ -98,7 +98,7 @@ class Workload(MultiService):
         self._generations = generations
         self._profile = profile
         self._now = now
-        suppressed = partial(log_suppressed, _log, Event.DENIALS_SUPPRESSED)
+        suppressed = partial(log_suppressed, _log, ProxyEvent.DENIALS_SUPPRESSED)
         self._connections = ConnectionLog(DenialLimiter(reactor, suppressed))
         self._pools: WeakSet[ConnectionPool] = WeakSet()
         parts: tuple[object, ...] = (source, pq_roots, generations)

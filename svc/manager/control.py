@@ -21,7 +21,7 @@ from svc.manager.identities.controller import EntryController
 from svc.manager.licenses.controller import LicenseController
 from svc.manager.metrics import ManagerMetrics
 from svc.naming import DOMAIN, MANAGER
-from svc.telemetry.events import Event
+from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.log_limits import FailureStreak
 from svc.telemetry.logs import emit
 
@@ -108,7 +108,7 @@ class Supervised(Generic[ControllerT]):
         if self._streak.failed(type(error).__name__ if known is None else known.reason):
             emit(
                 self.log,
-                Event.MANAGER_RECONCILE_FAILED,
+                ManagerEvent.RECONCILE_FAILED,
                 detail_reason=None if known is None else known.reason,
                 detail=None if known is None else str(known),
                 failure=Failure(error) if known is None else None,
@@ -153,10 +153,10 @@ class Control:
             try:
                 await self._elector.run(self._lead)
             except LeaseLost as error:
-                emit(self.log, Event.MANAGER_LEASE_LOST, detail_reason=error.reason, detail=str(error))
+                emit(self.log, ManagerEvent.LEASE_LOST, detail_reason=error.reason, detail=str(error))
 
     async def _lead(self) -> None:
-        emit(self.log, Event.MANAGER_LEADING)
+        emit(self.log, ManagerEvent.LEADING)
         async with asyncio.TaskGroup() as group:
             for each in self._controllers:
                 group.create_task(each.run())

@@ -35,7 +35,8 @@ from svc.manager.networkpolicies.controller import LONGEST_PAUSE, NetworkPolicyC
 from svc.process.clock import utc_now
 from svc.process.daemon import Daemon
 from svc.process.history import Totals
-from svc.telemetry.events import Event
+from svc.telemetry.events.daemon import DaemonEvent
+from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.health import Health
 from svc.telemetry.log_limits import FailureStreak
 from svc.telemetry.logs import emit, log_reload, log_reload_refused
@@ -177,7 +178,7 @@ class Manager(Daemon[ManagerSettings]):
         self._control = Control(context, self._identity, self._further(context))
         self._controlling = asyncio.ensure_future(self._controlled(self._control, former))
         self._health.holds(CONFIGURATION)
-        log_reload(self.log, Event.CONFIG_LOADED, attributes={"trust_domain": cluster.trustDomain})
+        log_reload(self.log, DaemonEvent.CONFIG_LOADED, attributes={"trust_domain": cluster.trustDomain})
 
     async def _controlled(self, control: Control, former: asyncio.Task[None] | None) -> None:
         if former is not None:
@@ -199,7 +200,7 @@ class Manager(Daemon[ManagerSettings]):
         if self._streak.failed(error.reason):
             emit(
                 self.log,
-                Event.MANAGER_KUBERNETES_FAILED,
+                ManagerEvent.KUBERNETES_FAILED,
                 detail_reason=error.reason,
                 detail=str(error),
                 attributes={"attempts": self._streak.count},

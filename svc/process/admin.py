@@ -27,7 +27,8 @@ from svc.process.history import History
 from svc.process.status import Status
 from svc.process.status_page import status_page
 from svc.settings import HostPort
-from svc.telemetry.events import Event, Severity
+from svc.telemetry.events.base import Severity
+from svc.telemetry.events.daemon import DaemonEvent
 from svc.telemetry.health import Health
 from svc.telemetry.log_limits import FailureStreak
 from svc.telemetry.logs import emit
@@ -290,7 +291,7 @@ class _DrainResource(Resource):
         if request.getHeader(b"origin") is not None or request.getHeader(b"sec-fetch-site") is not None:
             return self._refuse(request)
         if not self._health.draining:
-            emit(self.log, Event.ADMIN_DRAIN, attributes={"source.address": _source(request)})
+            emit(self.log, DaemonEvent.ADMIN_DRAIN, attributes={"source.address": _source(request)})
         self._drain()
         return _json(request, 202, {"draining": True})
 
@@ -298,7 +299,7 @@ class _DrainResource(Resource):
         if self._refusals.failed("cross_site"):
             emit(
                 self.log,
-                Event.ADMIN_DRAIN,
+                DaemonEvent.ADMIN_DRAIN,
                 severity=Severity.WARN,
                 outcome="failure",
                 message="drain refused: a browser asked for a web page",

@@ -40,7 +40,7 @@ from svc.process.notify import READY, STOPPING, notify
 from svc.process.options import ProcessOptions, settings_or_exit
 from svc.process.settings import DaemonSettings
 from svc.process.status import Status
-from svc.telemetry.events import Event
+from svc.telemetry.events.daemon import DaemonEvent
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit, log_reload, log_reload_refused
 from svc.telemetry.records import Origin
@@ -216,7 +216,7 @@ class Daemon(Service, Generic[SettingsT]):
         self.serving = True
         self._sweeping.start(self.sweep_every, now=False)
         freeze_gc()
-        emit(self.log, Event.PROCESS_STARTED, attributes={"pid": os.getpid()})
+        emit(self.log, DaemonEvent.PROCESS_STARTED, attributes={"pid": os.getpid()})
         self._notify(READY)
 
     def _start_finished(self, result: Failure | None) -> Failure | None:
@@ -233,7 +233,7 @@ class Daemon(Service, Generic[SettingsT]):
         known = isinstance(error, SvcError)
         emit(
             self.log,
-            Event.PROCESS_START_FAILED,
+            DaemonEvent.PROCESS_START_FAILED,
             detail_reason=error.reason if isinstance(error, SvcError) else None,
             message=f"could not start: {error}",
             detail=error.hint if isinstance(error, SvcError) else None,
@@ -267,9 +267,9 @@ class Daemon(Service, Generic[SettingsT]):
             self.reload_refused(error)
             return False
         except Exception:  # noqa: BLE001 (the configuration in force stays, and the reason is logged)
-            log_reload(self.log, Event.CONFIG_REJECTED, failure=Failure())
+            log_reload(self.log, DaemonEvent.CONFIG_REJECTED, failure=Failure())
             return False
-        log_reload(self.log, Event.CONFIG_LOADED, attributes=changed)
+        log_reload(self.log, DaemonEvent.CONFIG_LOADED, attributes=changed)
         return True
 
     def reload_refused(self, error: SvcError) -> None:
@@ -329,7 +329,7 @@ class Daemon(Service, Generic[SettingsT]):
         )
         # All is closed even where an earlier part cannot end.
         await stop_in_order(steps, self._not_ended)
-        emit(self.log, Event.PROCESS_STOPPED)
+        emit(self.log, DaemonEvent.PROCESS_STOPPED)
 
     def _stop_sweeping(self) -> None:
         if self._sweeping.running:

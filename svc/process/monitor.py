@@ -19,13 +19,15 @@ from zope.interface import implementer
 from svc import __version__
 from svc.process.history import SAMPLE_EVERY, History, Totals
 from svc.process.status import MAX_ERRORS, LastError, Status
-from svc.telemetry.events import Event, Severity
+from svc.telemetry.events.base import Severity
+from svc.telemetry.events.daemon import DaemonEvent
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.health import Health
 from svc.telemetry.log_limits import without_port
 from svc.telemetry.records import KEY_EVENT, Origin, RecordBuilder
 
 #: Logged for the audit trail, beside an operational or security event that says the same.
-_TWICE: Final = (Event.ACCESS_DENIED, Event.ACCESS_SUPPRESSED, Event.CONFIG_REJECTED)
+_TWICE: Final = (ProxyEvent.ACCESS_DENIED, ProxyEvent.ACCESS_SUPPRESSED, DaemonEvent.CONFIG_REJECTED)
 
 
 @implementer(ILogObserver)

@@ -21,7 +21,7 @@ from svc.proxy.config import ListenerSettings, ProxySettings
 from svc.proxy.context import AuthorizedConnection
 from svc.proxy.listener import Listener
 from svc.proxy.reload import ReloadPlan
-from svc.telemetry.events import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.logs import emit
 
 
@@ -85,7 +85,7 @@ class ListenerGroup:
             self._accepting[each.name] = listener
             self._settings[each.name] = each
             attributes = {"listener": each.name, "address": listener.address_text}
-            emit(self.log, Event.LISTENER_OPENED, attributes=attributes)
+            emit(self.log, ProxyEvent.LISTENER_OPENED, attributes=attributes)
 
     async def apply(self, plan: ReloadPlan, old: ProxySettings, new: ProxySettings) -> None:
         """Close and open listeners by a plan; if an address cannot be had, those that ran before run again."""
@@ -110,9 +110,9 @@ class ListenerGroup:
             except ProxyEnding:
                 return
             except ListenFailed as error:
-                emit(self.log, Event.LISTENER_FAILED, detail_reason=error.reason, detail=str(error))
+                emit(self.log, ProxyEvent.LISTENER_FAILED, detail_reason=error.reason, detail=str(error))
             except Exception:  # noqa: BLE001 (the others come back whatever happened to this one)
-                emit(self.log, Event.LISTENER_FAILED, failure=Failure(), attributes={"listener": each.name})
+                emit(self.log, ProxyEvent.LISTENER_FAILED, failure=Failure(), attributes={"listener": each.name})
 
     def announce_end(self) -> None:
         """Go on accepting; each response ends its connection, so that clients look for another proxy."""
@@ -175,7 +175,7 @@ class ListenerGroup:
         del self._settings[name]
         self._leaving.append(listener)
         await listener.stop_accepting()
-        emit(self.log, Event.LISTENER_CLOSED, attributes={"listener": name})
+        emit(self.log, ProxyEvent.LISTENER_CLOSED, attributes={"listener": name})
 
     def _all(self) -> list[Listener]:
         return [*self._accepting.values(), *self._leaving]

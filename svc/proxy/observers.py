@@ -31,7 +31,11 @@ from svc.telemetry.connections import (
     log_suppressed,
     precise_reason,
 )
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
+from svc.telemetry.events.notary import NotaryEvent
+from svc.telemetry.events.proxy import ProxyEvent
+from svc.telemetry.events.store import StoreEvent
+from svc.telemetry.events.workload import WorkloadEvent
 from svc.telemetry.health import Health
 from svc.telemetry.labels import AdmissionWait
 from svc.telemetry.log_limits import DenialLimiter, FailureStreak, RecordLimiter
@@ -44,22 +48,28 @@ from svc.transport.observer import Role
 from svc.wire.http1 import RequestHead
 from svc.workload.errors import IdentityWithdrawn
 
-#: Reasons of ``exchange_failed`` on the way to the upstream. Those of the notary are not here; all others are the
-#: client's.
-_UPSTREAM = frozenset(
-    {
-        "upstream_unreachable",
-        "upstream_closed",
-        "upstream_refused",
-        "upstream_lost",
-        "upstream_timeout",
-        "upstream_identity_refused",
-        "upstream_unverified",
-        "own_svid_refused",
-        "credentials_expired",
-        "identity_withdrawn",
-    }
-)
+#: What ``exchange_failed`` logs, by its reason: those on the way to the upstream, and those of the notary. All others
+#: are the client's.
+_EVENTS: Final[Mapping[str, Event]] = {
+    **dict.fromkeys(
+        (
+            "upstream_unreachable",
+            "upstream_closed",
+            "upstream_refused",
+            "upstream_lost",
+            "upstream_timeout",
+            "upstream_identity_refused",
+            "upstream_unverified",
+            "own_svid_refused",
+            "credentials_expired",
+            "identity_withdrawn",
+        ),
+        ProxyEvent.UPSTREAM_FAILED,
+    ),
+    "upstream_malformed": ProxyEvent.UPSTREAM_MISBEHAVED,
+    "notary_unavailable": NotaryEvent.RECORD_FAILED,
+    "notary_rate": NotaryEvent.NOTARY_OVERLOADED,
+}
 #: Seconds in which a difference of a dry run is logged once for each client and rule, and how many are tracked.
 DRY_RUN_INTERVAL: Final = 10.0
 MAX_DRY_RUNS: Final = 256
@@ -143,7 +153,7 @@ class Reports(ConnectionLog):
 
     def reauthorized(self, summary: ReauthorizationSummary) -> None:
         """All connections that were open at a change are decided on again."""
-        emit(self.log, Event.CONNECTIONS_REAUTHORIZED, attributes=summary.attributes)
+        emit(self.log, ProxyEvent.CONNECTIONS_REAUTHORIZED, attributes=summary.attributes)
 
     def admission_held(self, client: str, reason: AdmissionWait, places: int) -> None:
         """See :data:`svc.proxy.records.places.HeldObserver`; an identity is named once in ten seconds."""
@@ -151,7 +161,7 @@ class Reports(ConnectionLog):
         omitted = self._held.admit((client, reason), self._clock.seconds())
         if omitted is not None:
             attributes = {"reason": reason, "places": places, "repeated": omitted or None}
-            emit(self.log, Event.ADMISSIONS_HELD, peer_spiffe_id=client, attributes=attributes)
+            emit(self.log, NotaryEvent.ADMISSIONS_HELD, peer_spiffe_id=client, attributes=attributes)
 
     # svc.proxy.reporter.Reporter
 
@@ -171,7 +181,7 @@ class Reports(ConnectionLog):
         if not self._denials.admit(reason, address or peer):
             return
         self._log_denial(
-            Event.REQUEST_DENIED if reason == "policy_deny" else Event.CONNECTION_REVOKED,
+            ProxyEvent.REQUEST_DENIED if reason == "policy_deny" else ProxyEvent.CONNECTION_REVOKED,
             {"source.address": address or None, **_decided(decision)},
             listener=listener,
             request=request,
@@ -197,7 +207,7 @@ class Reports(ConnectionLog):
         }
         if self._paths and request is not None:
             attributes |= _of_request(request)
-        emit(self.log, Event.POLICY_DRY_RUN, peer_spiffe_id=peer, attributes=attributes)
+        emit(self.log, ProxyEvent.POLICY_DRY_RUN, peer_spiffe_id=peer, attributes=attributes)
 
     def audited(
         self, peer: str, matched: MatchedRule, *, permitted: bool, listener: str, request: RequestHead | None
@@ -208,7 +218,7 @@ class Reports(ConnectionLog):
             return
         emit(
             self.log,
-            Event.POLICY_AUDITED,
+            ProxyEvent.POLICY_AUDITED,
             outcome="success" if permitted else "failure",
             user=peer,
             peer_spiffe_id=peer,
@@ -225,7 +235,7 @@ class Reports(ConnectionLog):
         if self._limiter.admit(reason, "*"):
             emit(
                 self.log,
-                Event.CONNECTION_EVICTED,
+                ProxyEvent.CONNECTION_EVICTED,
                 detail_reason=reason,
                 detail=detail,
                 peer_spiffe_id=peer or None,
@@ -237,19 +247,9 @@ class Reports(ConnectionLog):
         self.failed_exchanges += 1
         if not self._limiter.admit(reason, peer):
             return
-        if reason in _UPSTREAM:
-            event = Event.UPSTREAM_FAILED
-        elif reason == "upstream_malformed":
-            event = Event.UPSTREAM_MISBEHAVED
-        elif reason == "notary_unavailable":
-            event = Event.RECORD_FAILED
-        elif reason == "notary_rate":
-            event = Event.NOTARY_OVERLOADED
-        else:
-            event = Event.REQUEST_REJECTED
         emit(
             self.log,
-            event,
+            _EVENTS.get(reason, ProxyEvent.REQUEST_REJECTED),
             detail_reason=precise or reason,
             detail=detail,
             peer_spiffe_id=peer or None,
@@ -260,7 +260,7 @@ class Reports(ConnectionLog):
         """See :class:`svc.proxy.reporter.Reporter`."""
         emit(
             self.log,
-            Event.CONNECTION_SERVED,
+            ProxyEvent.CONNECTION_SERVED,
             outcome="success" if summary.complete else "failure",
             peer_spiffe_id=summary.peer or None,
             attributes={
@@ -280,7 +280,7 @@ class Reports(ConnectionLog):
         if self.every_exchange:
             emit(
                 self.log,
-                Event.REQUEST_SERVED,
+                ProxyEvent.REQUEST_SERVED,
                 outcome="success" if summary.outcome in _ENDED_WELL else "failure",
                 peer_spiffe_id=summary.peer or None,
                 attributes=_attributes(summary, path=self._paths),
@@ -288,7 +288,7 @@ class Reports(ConnectionLog):
         if self.recorded_exchanges and summary.recorded:
             emit(
                 self.log,
-                Event.ACCESS_RECORDED,
+                ProxyEvent.ACCESS_RECORDED,
                 outcome="success" if summary.receipt_id is not None else "failure",
                 # Outbound the application of this machine is the user, which has no verified identity.
                 user=(summary.peer or None) if summary.direction == "inbound" else None,
@@ -300,7 +300,7 @@ class Reports(ConnectionLog):
         """See :class:`svc.proxy.reporter.Reporter`."""
         emit(
             self.log,
-            Event.ACCESS_RECORDED,
+            ProxyEvent.ACCESS_RECORDED,
             outcome="success" if summary.receipt_id is not None else "failure",
             user=summary.peer or None,
             peer_spiffe_id=summary.peer or None,
@@ -343,16 +343,16 @@ class Reports(ConnectionLog):
         audited = {**attributes, "listener": listener}
         if request is not None:
             audited |= {**_of_request(request), "http.response.status_code": Denied.http_status}
-        emit(self.log, Event.ACCESS_DENIED, user=user, attributes=audited, **fields)
+        emit(self.log, ProxyEvent.ACCESS_DENIED, user=user, attributes=audited, **fields)
 
     def _suppressed(self, reason: str, source: str, count: int) -> None:
         self._metrics.denial_suppressed(reason, count)
-        log_suppressed(self.log, Event.DENIALS_SUPPRESSED, reason, source, count)
+        log_suppressed(self.log, ProxyEvent.DENIALS_SUPPRESSED, reason, source, count)
 
     def _denials_suppressed(self, reason: str, source: str, count: int) -> None:
         self._suppressed(reason, source, count)
         if self._audits_denials:
-            log_suppressed(self.log, Event.ACCESS_SUPPRESSED, reason, source, count)
+            log_suppressed(self.log, ProxyEvent.ACCESS_SUPPRESSED, reason, source, count)
 
 
 class ListenerObserver:
@@ -428,7 +428,7 @@ class CredentialReports:
         self._health.holds("credentials")
         emit(
             self.log,
-            Event.GENERATION_ISSUED,
+            NotaryEvent.GENERATION_ISSUED,
             spiffe_id=str(credentials.spiffe_id),
             attributes={
                 "statement_id": credentials.statement.id,
@@ -441,7 +441,7 @@ class CredentialReports:
         """New credentials could not be made; those in force stay so until their end."""
         if not self._health.condition("credentials").holds:
             self._health.fails_with("credentials", error)
-        self._log_failure(Event.GENERATION_FAILED, self._failures, error)
+        self._log_failure(NotaryEvent.GENERATION_FAILED, self._failures, error)
 
     def leaf_obtained(self, leaf: PqLeaf) -> None:
         """The post-quantum issuer gave a leaf."""
@@ -450,7 +450,7 @@ class CredentialReports:
         self._health.holds("pqIssuer")
         emit(
             self.log,
-            Event.PQ_LEAF_OBTAINED,
+            WorkloadEvent.PQ_LEAF_OBTAINED,
             attributes={"not_after": leaf.not_after.isoformat(), "algorithm": leaf.signer().alg},
         )
 
@@ -458,7 +458,7 @@ class CredentialReports:
         """The post-quantum issuer could not be reached, or gave no leaf."""
         self._leaf_error = error
         self._health.fails_with("pqIssuer", error)
-        self._log_failure(Event.PQ_LEAF_FAILED, self._leaf_failures, error)
+        self._log_failure(WorkloadEvent.PQ_LEAF_FAILED, self._leaf_failures, error)
 
     def _log_failure(self, event: Event, streak: FailureStreak, error: SvcError) -> None:
         """Log the failures that the streak selects."""
@@ -472,15 +472,15 @@ class CredentialReports:
         if error is not None:
             self._health.fails_with("pqIssuer", error)
             if not lost:
-                emit(self.log, Event.PQ_ISSUER_UNREACHABLE, detail_reason=error.reason, detail=str(error))
+                emit(self.log, WorkloadEvent.PQ_ISSUER_UNREACHABLE, detail_reason=error.reason, detail=str(error))
         elif lost:
             self._health.report("pqIssuer", self._leaf_error)
-            emit(self.log, Event.PQ_ISSUER_REACHABLE)
+            emit(self.log, WorkloadEvent.PQ_ISSUER_REACHABLE)
 
     def identity_ended(self, error: IdentityWithdrawn) -> None:
         """The identity was withdrawn."""
         self._health.fails_with("credentials", error)
-        emit(self.log, Event.IDENTITY_ENDED, detail_reason=error.reason, detail=str(error))
+        emit(self.log, NotaryEvent.IDENTITY_ENDED, detail_reason=error.reason, detail=str(error))
 
 
 class PolicyReports:
@@ -498,7 +498,7 @@ class PolicyReports:
         files, section = policies.files, settings.policy
         emit(
             self.log,
-            Event.POLICY_LOADED,
+            ProxyEvent.POLICY_LOADED,
             attributes={
                 "default": section.default,
                 "allow": len(section.allow),
@@ -514,7 +514,7 @@ class PolicyReports:
         """The policies before stay in force; logged once for each reason."""
         self._metrics.policies_rejected.inc()
         if not repeated:
-            emit(self.log, Event.POLICY_REJECTED, detail_reason=error.reason, detail=str(error))
+            emit(self.log, ProxyEvent.POLICY_REJECTED, detail_reason=error.reason, detail=str(error))
 
 
 class NotaryStoreReports:
@@ -545,13 +545,13 @@ class NotaryStoreReports:
     def closed(self) -> None:
         """The database is closed in order."""
         if self._opened:
-            emit(self.log, Event.STORE_CLOSED, attributes={"path": self.name})
+            emit(self.log, StoreEvent.CLOSED, attributes={"path": self.name})
 
     def db_error(self, op: Operation, entity: Entity, detail: str = "") -> None:
         """An operation failed."""
         self._metrics.db_error(op, entity)
         attributes = {"op": op, "entity": entity, "path": self.name}
-        emit(self.log, Event.STORE_FAILED, detail=detail or None, attributes=attributes)
+        emit(self.log, StoreEvent.FAILED, detail=detail or None, attributes=attributes)
 
     def committed(self, count: int, seconds: float) -> None:
         """Records are durable."""
@@ -569,25 +569,25 @@ class NotaryStoreReports:
         attributes = {"path": self.name}
         if writable:
             self._health.holds("store")
-            emit(self.log, Event.STORE_WRITABLE if self._opened else Event.STORE_OPENED, attributes=attributes)
+            emit(self.log, StoreEvent.WRITABLE if self._opened else StoreEvent.OPENED, attributes=attributes)
             self._opened = True
         elif not self._closing:
             what = f"the notary database {self.name} takes no records: {trouble or 'nothing is known of the cause'}"
             self._health.fails("store", "notary_unavailable", what)
-            emit(self.log, Event.STORE_READ_ONLY, detail=trouble or None, attributes=attributes)
+            emit(self.log, StoreEvent.READ_ONLY, detail=trouble or None, attributes=attributes)
 
     def damaged(self, path: str) -> None:
         """The database is damaged; it takes no more records until the next start."""
-        emit(self.log, Event.STORE_DAMAGED, attributes={"path": path})
+        emit(self.log, StoreEvent.DAMAGED, attributes={"path": path})
 
     def set_aside(self, path: str, aside: str) -> None:
         """A damaged database was renamed."""
-        emit(self.log, Event.STORE_SET_ASIDE, attributes={"path": path, "aside": aside})
+        emit(self.log, StoreEvent.SET_ASIDE, attributes={"path": path, "aside": aside})
 
     def lies_aside(self, paths: Sequence[str]) -> None:
         """There are databases that were set aside."""
-        emit(self.log, Event.STORE_LIES_ASIDE, attributes={"databases": len(paths), "newest": paths[-1]})
+        emit(self.log, StoreEvent.LIES_ASIDE, attributes={"databases": len(paths), "newest": paths[-1]})
 
     def pruned(self, count: int) -> None:
         """Records were older than the retention."""
-        emit(self.log, Event.STORE_PRUNED, attributes={"records": count})
+        emit(self.log, StoreEvent.PRUNED, attributes={"records": count})

@@ -32,7 +32,7 @@ from svc.proxy.reload import RestartNeeded, plan_reload
 from svc.sqlite.errors import JournalStuck
 from svc.store.errors import StoreError
 from svc.store.interface import INotaryStore
-from svc.telemetry.events import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
 from svc.telemetry.records import Origin
@@ -238,7 +238,7 @@ class ProxyService(Daemon[ProxySettings]):
         if delay:
             attributes["delay"] = delay
             self.listeners.announce_end()
-        emit(self.log, Event.DRAIN_STARTED, attributes=attributes)
+        emit(self.log, ProxyEvent.DRAIN_STARTED, attributes=attributes)
 
     async def finish(self) -> None:
         """Accept no new connections; return when nothing is open any more or the drain time is over."""
@@ -257,7 +257,7 @@ class ProxyService(Daemon[ProxySettings]):
             await deferLater(self._reactor, _DRAIN_CHECK_EVERY)
         emit(
             self.log,
-            Event.DRAIN_FINISHED,
+            ProxyEvent.DRAIN_FINISHED,
             outcome="failure" if left or self._records_in_flight else "success",
             attributes={"connections_cut": left, "records_lost": self._records_in_flight},
         )

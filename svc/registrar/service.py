@@ -18,7 +18,7 @@ from svc.registrar.config import OWNER, RegistrarSettings
 from svc.spire.entries import EntryChanges, changes
 from svc.spire.errors import EntryRefused
 from svc.spire.server import EntryFailure, SpireServer
-from svc.telemetry.events import Event
+from svc.telemetry.events.registrar import RegistrarEvent
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
 
@@ -102,7 +102,7 @@ class Registrar(Daemon[RegistrarSettings]):
             return
         if todo and len(failures) < len(todo.create) + len(todo.update) + len(todo.delete):
             counts = {"created": len(todo.create), "updated": len(todo.update), "deleted": len(todo.delete)}
-            emit(self.log, Event.REGISTRAR_CHANGED, attributes={**counts, "refused": len(failures)})
+            emit(self.log, RegistrarEvent.CHANGED, attributes={**counts, "refused": len(failures)})
         if failures:
             first = failures[0]
             self._failed(EntryRefused(action=first.action, entry=first.id, detail=first.detail))
@@ -115,7 +115,7 @@ class Registrar(Daemon[RegistrarSettings]):
         self._health.fails_with(ENTRIES, error)
         if str(error) != self._said:
             self._said = str(error)
-            emit(self.log, Event.REGISTRAR_FAILED, detail_reason=error.reason, detail=str(error))
+            emit(self.log, RegistrarEvent.FAILED, detail_reason=error.reason, detail=str(error))
 
     def _stop_loop(self) -> None:
         if self._loop.running:

@@ -18,9 +18,9 @@ from typing import IO, Final
 
 from svc.errors import SvcError
 from svc.strictjson import b64u_encode
-from svc.telemetry.events import Event
+from svc.telemetry.events.daemon import DaemonEvent
 
-_UNWRITTEN: Final = Event.LOGS_DROPPED.event_name
+_UNWRITTEN: Final = DaemonEvent.LOGS_DROPPED.event_name
 
 
 class AuditChainBroken(SvcError):

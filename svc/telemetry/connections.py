@@ -13,7 +13,8 @@ from typing import Protocol as Structural
 
 from twisted.logger import Logger
 
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.labels import OTHER, Role
 from svc.telemetry.log_limits import DenialLimiter, source_fields
 from svc.telemetry.logs import emit
@@ -64,7 +65,7 @@ def handshake_record(role: Role, error: HandshakeError, address: str) -> tuple[E
     attributes = {"source.address": address, "role": role, "tls.alert": error.alert}
     if error.expected_spiffe_id:
         attributes["expected_spiffe_id"] = error.expected_spiffe_id
-    return Event.HANDSHAKE_FAILED if word is None else Event.AUTH_DENIED, {
+    return ProxyEvent.HANDSHAKE_FAILED if word is None else ProxyEvent.AUTH_DENIED, {
         "reason": word,
         "detail_reason": precise or error.reason,
         "detail": str(error) if precise else error.detail or str(error),
@@ -117,12 +118,12 @@ class ConnectionLog:
     def connection_refused(self, reason: str, address: str) -> None:
         self.denials.add(reason)
         if self._limiter.admit(reason, "*"):
-            emit(self.log, Event.CONNECTION_REFUSED, detail_reason=reason, attributes={"source.address": address})
+            emit(self.log, ProxyEvent.CONNECTION_REFUSED, detail_reason=reason, attributes={"source.address": address})
 
     def connection_aborted(self, reason: str, address: str) -> None:
         """Log an established connection that was closed because its peer exceeded a limit of TLS."""
         if self._limiter.admit(reason, address):
-            emit(self.log, Event.CONNECTION_ABORTED, detail_reason=reason, attributes={"source.address": address})
+            emit(self.log, ProxyEvent.CONNECTION_ABORTED, detail_reason=reason, attributes={"source.address": address})
 
 
 def log_suppressed(log: Logger, event: Event, reason: str, source: str, count: int) -> None:

@@ -19,7 +19,8 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from svc.errors import SvcError, printable
-from svc.telemetry.events import Event, EventOutcome, Severity
+from svc.telemetry.events.base import Event, EventOutcome, Severity
+from svc.telemetry.events.daemon import DaemonEvent
 from svc.telemetry.log_limits import EventLimiter
 from svc.telemetry.records import (
     FORMAT,
@@ -228,8 +229,8 @@ def _quoted(value: object) -> str:
 def missing_event(count: int) -> LogEvent:
     """The log event that reports how many lines are missing."""
     return {
-        KEY_EVENT: Event.LOGS_DROPPED,
-        KEY_SEVERITY: Event.LOGS_DROPPED.severity,
+        KEY_EVENT: DaemonEvent.LOGS_DROPPED,
+        KEY_SEVERITY: DaemonEvent.LOGS_DROPPED.severity,
         KEY_ATTRIBUTES: {"count": count},
         "log_time": time.time(),
     }
@@ -251,10 +252,17 @@ def log_reload(log: Logger, event: Event, **fields: Any) -> None:
     """
     emit(log, event, **fields)
     fields.pop("failure", None)
-    emit(log, Event.CONFIG_RELOADED, severity=event.severity, outcome=event.outcome, message=event.message, **fields)
+    emit(
+        log,
+        DaemonEvent.CONFIG_RELOADED,
+        severity=event.severity,
+        outcome=event.outcome,
+        message=event.message,
+        **fields,
+    )
 
 
 def log_reload_refused(log: Logger, error: SvcError) -> None:
     """Log a reload that was refused, with every problem of the configuration."""
     problems = "; ".join(str(each) for each in getattr(error, "problems", ())) or str(error)
-    log_reload(log, Event.CONFIG_REJECTED, detail_reason=error.reason, detail=problems)
+    log_reload(log, DaemonEvent.CONFIG_REJECTED, detail_reason=error.reason, detail=problems)

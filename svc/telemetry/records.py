@@ -20,7 +20,9 @@ from twisted.python.failure import Failure
 
 from svc.errors import printable
 from svc.strictjson import b64u_encode
-from svc.telemetry.events import EVENTS, Category, Event, EventOutcome, Severity
+from svc.telemetry.events.base import Category, Event, EventOutcome, Severity
+from svc.telemetry.events.daemon import DaemonEvent
+from svc.telemetry.events.registry import EVENTS
 
 SCHEMA: Final = "svc.log/1"
 MAX_RECORD: Final = 16 * 1024
@@ -57,7 +59,7 @@ _TEXT_FIELDS: Final = (
 #: A tuple, whose test for a member accepts what has no hash.
 _OUTCOMES: Final[tuple[str, ...]] = get_args(EventOutcome)
 _STACK: Final = "exception.stacktrace"
-_RUNTIME: Final = (Event.RUNTIME_MESSAGE, Event.RUNTIME_FAILURE)
+_RUNTIME: Final = (DaemonEvent.RUNTIME_MESSAGE, DaemonEvent.RUNTIME_FAILURE)
 #: Formats that Twisted logs for each connection of a client, at level info.
 _DEBUG_FORMATS: Final = ("Starting factory {factory!r}", "Stopping factory {factory!r}")
 #: What Twisted logs for each port, by the name of a class; ``svc.proxy.listener.opened`` names listener and address.
@@ -319,8 +321,8 @@ def _unbuildable(event: LogEvent, error: Exception) -> LogEvent:
     if isinstance(kind, Event):
         attributes["event"] = kind.event_name
     return {
-        KEY_EVENT: Event.RUNTIME_FAILURE,
-        KEY_SEVERITY: Event.RUNTIME_FAILURE.severity,
+        KEY_EVENT: DaemonEvent.RUNTIME_FAILURE,
+        KEY_SEVERITY: DaemonEvent.RUNTIME_FAILURE.severity,
         KEY_FIELDS: {"message": "a log event could not be converted to a record"},
         KEY_ATTRIBUTES: attributes,
         "log_time": event.get("log_time"),
@@ -334,7 +336,7 @@ def _kind(event: LogEvent) -> Event:
     if kind is not None:
         return kind
     failed = _failure(event) is not None or _is_error(event)
-    return Event.RUNTIME_FAILURE if failed else Event.RUNTIME_MESSAGE
+    return DaemonEvent.RUNTIME_FAILURE if failed else DaemonEvent.RUNTIME_MESSAGE
 
 
 def _is_port_message(format_: str, event: LogEvent) -> bool:

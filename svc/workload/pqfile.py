@@ -19,7 +19,7 @@ from svc import naming
 from svc.errors import SvcError
 from svc.identity.bundle import BundleMalformed, BundleSet
 from svc.identity.pqbundle import PqBundles, SequenceFell
-from svc.telemetry.events import Event
+from svc.telemetry.events.workload import WorkloadEvent
 from svc.telemetry.logs import emit
 from svc.workload.address import beside
 from svc.workload.errors import PqFileMalformed, PqFileMissing, PqFileRefused
@@ -151,13 +151,15 @@ class PqBundleSource(Service):
         self._error = None
         if advanced != self._bundles:
             self._bundles = advanced
-            emit(self.log, Event.PQ_BUNDLE_UPDATED, attributes={"path": self.path})
+            emit(self.log, WorkloadEvent.PQ_BUNDLE_UPDATED, attributes={"path": self.path})
             self._publish()
 
     def _refuse(self, error: SvcError) -> None:
         if str(error) != str(self._error):
             facts = {"path": self.path}
-            emit(self.log, Event.UPDATE_REJECTED, detail_reason=error.reason, detail=str(error), attributes=facts)
+            emit(
+                self.log, WorkloadEvent.UPDATE_REJECTED, detail_reason=error.reason, detail=str(error), attributes=facts
+            )
         self._error = error
 
     def _publish(self) -> None:

@@ -24,7 +24,7 @@ from svc.identity.bundle import BundleSet
 from svc.identity.spiffeid import TrustDomain
 from svc.identity.svid import X509Svid
 from svc.process.clock import utc_now
-from svc.telemetry.events import Event
+from svc.telemetry.events.workload import WorkloadEvent
 from svc.telemetry.logs import emit
 from svc.workload.address import socket_path
 from svc.workload.errors import (
@@ -294,7 +294,7 @@ class WorkloadSource(Service):
         self._update_state(failures=self._state.failures + 1)
         self._record_error(error, self._outage(problem))
         if was_connected:
-            self._log_error(Event.SOURCE_STALE, error, self._stale_message(error))
+            self._log_error(WorkloadEvent.SOURCE_STALE, error, self._stale_message(error))
         if problem.cause == "no_identity":
             self._count_denial(error)
         else:
@@ -347,13 +347,13 @@ class WorkloadSource(Service):
         )
         self._schedule_overdue(svid)
         if not was_connected:
-            self._log(Event.SOURCE_CONNECTED)
+            self._log(WorkloadEvent.SOURCE_CONNECTED)
         if former is not None and former.spiffe_id != svid.spiffe_id:
             self._log_identity_change(former)
         if changed_svid:
-            self._log(Event.SVID_UPDATED)
+            self._log(WorkloadEvent.SVID_UPDATED)
         if changed_bundles:
-            self._log(Event.BUNDLE_UPDATED)
+            self._log(WorkloadEvent.BUNDLE_UPDATED)
         if first:
             _cancel(self._start_call)
             self._start_call = None
@@ -371,15 +371,14 @@ class WorkloadSource(Service):
     def _rejected(self, error: UpdateRejected) -> None:
         self._update_state(rejected=self._state.rejected + 1)
         self._record_error(error, error)
+        rejected = WorkloadEvent.UPDATE_REJECTED
         if isinstance(error, NoOwnSvid):
-            self._log_error(
-                Event.UPDATE_REJECTED, error, f"update without an identity for this process; {self._remaining()}"
-            )
+            self._log_error(rejected, error, f"update without an identity for this process; {self._remaining()}")
             self._count_denial(error)
             self._schedule_retry()
         else:
             nothing = self._svid is None or self._withdrawn is not None
-            self._log_error(Event.UPDATE_REJECTED, error, "update rejected, and no SVID is in use" if nothing else None)
+            self._log_error(rejected, error, "update rejected, and no SVID is in use" if nothing else None)
             self._clear_denial()
 
     def _outage(self, problem: StreamProblem) -> WorkloadApiLost:
@@ -434,7 +433,7 @@ class WorkloadSource(Service):
         ended = IdentityWithdrawn(socket=self.socket, spiffe_id=svid.spiffe_id, what=str(error))
         self._withdrawn = ended
         self._update_state(phase="withdrawn", last_error=ended, not_after=None, outage=ended)
-        self._log_error(Event.IDENTITY_WITHDRAWN, ended)
+        self._log_error(WorkloadEvent.IDENTITY_WITHDRAWN, ended)
         self._publish()
 
     def _start_timed_out(self) -> None:
@@ -484,12 +483,12 @@ class WorkloadSource(Service):
 
     def _log_identity_change(self, former: X509Svid) -> None:
         attributes = {"socket": self.socket, "former_spiffe_id": str(former.spiffe_id)}
-        emit(self.log, Event.IDENTITY_CHANGED, spiffe_id=self._own_id(), attributes=attributes)
+        emit(self.log, WorkloadEvent.IDENTITY_CHANGED, spiffe_id=self._own_id(), attributes=attributes)
 
-    def _log(self, event: Event) -> None:
+    def _log(self, event: WorkloadEvent) -> None:
         emit(self.log, event, spiffe_id=self._own_id(), attributes={"socket": self.socket})
 
-    def _log_error(self, event: Event, error: SvcError, message: str | None = None) -> None:
+    def _log_error(self, event: WorkloadEvent, error: SvcError, message: str | None = None) -> None:
         emit(
             self.log,
             event,

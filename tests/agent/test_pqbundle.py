@@ -14,7 +14,7 @@ from svc.errors import SvcError
 from svc.identity import TrustDomain, X509Bundle
 from svc.identity.pqbundle import PqBundles
 from svc.notary.pqissuer import PqIssuer
-from svc.telemetry.events import Event
+from svc.telemetry.events.agent import AgentEvent
 from svc.workload.errors import CredentialsMissing, PqIssuerError
 from tests.peers.folders import short_folder
 from tests.proxy.parts import LogTestCase
@@ -79,7 +79,7 @@ class NodePqBundleTests(LogTestCase):
         self.assertEqual(3, self.asked)
         self.clock.advance(1.0)
         self.assertEqual(4, self.asked)
-        self.assertEqual(1, len(self.of(Event.AGENT_PQ_BUNDLE_WRITTEN)))
+        self.assertEqual(1, len(self.of(AgentEvent.PQ_BUNDLE_WRITTEN)))
 
     def test_report(self) -> None:
         """A bundle that was written is reported a second later, and once more at the interval."""
@@ -108,16 +108,16 @@ class NodePqBundleTests(LogTestCase):
         for _attempt in range(3):
             self.step(away)
         self.assertEqual((OLD, "pq_issuer_timeout"), (self.written(), self.states[-1]))
-        self.assertEqual(1, len(self.of(Event.AGENT_PQ_BUNDLE_FAILED)))
+        self.assertEqual(1, len(self.of(AgentEvent.PQ_BUNDLE_FAILED)))
         self.step(OLD)
         self.assertEqual("", self.states[-1])
         self.step(away)
-        self.assertEqual(2, len(self.of(Event.AGENT_PQ_BUNDLE_FAILED)))
+        self.assertEqual(2, len(self.of(AgentEvent.PQ_BUNDLE_FAILED)))
 
     def test_no_svid_yet(self) -> None:
         """Before the first SVID nothing is logged here."""
         self.assertEqual(["credentials_missing"], self.states)
-        self.assertEqual([], self.of(Event.AGENT_PQ_BUNDLE_FAILED))
+        self.assertEqual([], self.of(AgentEvent.PQ_BUNDLE_FAILED))
 
     def test_unusable_file(self) -> None:
         """A file that no verifier would use is replaced; one that cannot be written is reported."""

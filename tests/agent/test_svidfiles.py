@@ -23,7 +23,7 @@ from svc.identity.algorithms import spki_der
 from svc.identity.bundle import BundleSet
 from svc.identity.svid import X509Svid
 from svc.notary.pqleaf import PqLeaf
-from svc.telemetry.events import Event
+from svc.telemetry.events.agent import AgentEvent
 from svc.testing.ca import TestAuthority
 from svc.testing.workload import MemorySource
 from svc.workload.errors import NoOwnSvid, PqFileMissing, PqIssuerError
@@ -157,11 +157,11 @@ class RenewalTests(FilesCase):
         self.assertEqual([AUTHORITY.certificate], self.roots("svid_bundle.pem"))
         self.assertEqual(0o600, (self.path / "svid_key.pem").stat().st_mode & 0o777)
         self.assertEqual(("", 1), (self.states[-1], self.notified))
-        written = self.only(Event.AGENT_FILES_WRITTEN)
+        written = self.only(AgentEvent.FILES_WRITTEN)
         self.assertEqual(f"{svid.leaf.serial_number:x}", written.attributes["serial"])
         self.assertEqual("spiffe://example.org/a", written.fields["spiffe_id"])
-        self.assertEqual(1, len(self.of(Event.AGENT_FILES_NOTIFIED)))
-        self.assertEqual([], self.of(Event.AGENT_FILES_FAILED))
+        self.assertEqual(1, len(self.of(AgentEvent.FILES_NOTIFIED)))
+        self.assertEqual([], self.of(AgentEvent.FILES_FAILED))
 
     def test_intermediates(self) -> None:
         """The chain has the intermediates behind the SVID."""
@@ -194,7 +194,7 @@ class RenewalTests(FilesCase):
         self.source.hinted.clear()
         self.rotate()
         self.assertEqual(("no_own_svid", other.leaf.serial_number), (self.states[-1], self.written()))
-        self.assertIn("'b'", self.only(Event.AGENT_FILES_FAILED).fields["detail"])
+        self.assertIn("'b'", self.only(AgentEvent.FILES_FAILED).fields["detail"])
 
     def test_federated(self) -> None:
         """Roots of other trust domains are files of their own, and go when the domain does."""
@@ -267,7 +267,7 @@ class PostQuantumTests(FilesCase):
             self.clock.advance(1.0)
             begins += [second_number + 1] * (len(self.asked) - before)
         self.assertEqual([1, 3, 7, 15, 31, 61, 91], begins)
-        self.assertEqual(1, len(self.of(Event.AGENT_FILES_FAILED)))
+        self.assertEqual(1, len(self.of(AgentEvent.FILES_FAILED)))
         self.no_leaf = None
         self.clock.advance(30.0)
         self.assertEqual((second.leaf.serial_number, ""), (self.written(), self.states[-1]))
@@ -323,13 +323,13 @@ class FailureTests(FilesCase):
         self.rotate(second := AUTHORITY.svid("/a"))
         self.clock.advance(10.0)
         self.assertEqual((self.first.leaf.serial_number, "files_unwritable"), (self.written(), self.states[-1]))
-        self.assertIn("No space left", self.only(Event.AGENT_FILES_FAILED).fields["detail"])
+        self.assertIn("No space left", self.only(AgentEvent.FILES_FAILED).fields["detail"])
         self.folder.full = False
         self.clock.advance(30.0)
         self.assertEqual((second.leaf.serial_number, ""), (self.written(), self.states[-1]))
         self.folder.full = True
         self.rotate(AUTHORITY.svid("/a"))
-        self.assertEqual(2, len(self.of(Event.AGENT_FILES_FAILED)))
+        self.assertEqual(2, len(self.of(AgentEvent.FILES_FAILED)))
 
     def test_withdrawn(self) -> None:
         """The files of a withdrawn identity stay and count as failed, until it is back."""
@@ -337,7 +337,7 @@ class FailureTests(FilesCase):
         self.source.withdraw()
         self.clock.advance(60.0)
         self.assertEqual((self.first.leaf.serial_number, "identity_withdrawn"), (self.written(), self.states[-1]))
-        self.assertEqual(1, len(self.of(Event.AGENT_FILES_FAILED)))
+        self.assertEqual(1, len(self.of(AgentEvent.FILES_FAILED)))
         self.rotate(self.first)
         self.assertEqual(("", 1), (self.states[-1], self.folder.written))
 
@@ -352,7 +352,7 @@ class FailureTests(FilesCase):
             self.files.check()
             self.clock.advance(1.0)
         self.assertEqual((self.first.leaf.serial_number, "expired"), (self.written(), self.states[-1]))
-        self.assertEqual(1, len(self.of(Event.AGENT_FILES_FAILED)))
+        self.assertEqual(1, len(self.of(AgentEvent.FILES_FAILED)))
 
     def test_not_notified(self) -> None:
         """A program is told again after 1, 2, 4 … s; what is new meanwhile is written."""
@@ -361,7 +361,7 @@ class FailureTests(FilesCase):
         self.assertEqual((self.first.leaf.serial_number, "notify_failed"), (self.written(), self.states[-1]))
         self.clock.pump([1.0] * 6)
         self.assertEqual((3, 1), (self.notified, self.folder.written))
-        self.assertEqual(1, len(self.of(Event.AGENT_FILES_NOT_NOTIFIED)))
+        self.assertEqual(1, len(self.of(AgentEvent.FILES_NOT_NOTIFIED)))
         self.rotate(second := AUTHORITY.svid("/a"))
         self.assertEqual((second.leaf.serial_number, 4), (self.written(), self.notified))
         self.not_notified = None
@@ -376,13 +376,13 @@ class FailureTests(FilesCase):
         self.begin()
         self.clock.pump([1.0] * 3)
         self.assertEqual(({""}, 3), (set(self.states), self.notified))
-        self.assertEqual(1, len(self.of(Event.AGENT_FILES_NOT_NOTIFIED)))
+        self.assertEqual(1, len(self.of(AgentEvent.FILES_NOT_NOTIFIED)))
         self.clock.advance(3600.0)
         for _second in range(60):
             self.files.check()
             self.clock.advance(1.0)
         self.assertEqual("expired", self.states[-1])
-        self.assertEqual(1, len(self.of(Event.AGENT_FILES_FAILED)))
+        self.assertEqual(1, len(self.of(AgentEvent.FILES_FAILED)))
         self.rotate(AUTHORITY.svid("/a", ttl=timedelta(hours=2)))
         self.not_notified = None
         self.clock.advance(30.0)

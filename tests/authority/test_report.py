@@ -24,7 +24,7 @@ from svc.authority.report import MAX_NAMES, AuthorityLog, HandshakeLog, LibraryL
 from svc.identity import SpiffeID
 from svc.pqissuer.endpoint import CallerRefused
 from svc.process.status import IssuedCounts
-from svc.telemetry.events import EVENTS
+from svc.telemetry.events.registry import EVENTS
 from svc.transport.errors import HandshakeFailed, HandshakeTimeout, PeerDenied, PeerSvidInvalid, TransportError
 from svc.workload.files import FileMissing
 from tests.workload.messages import AUTHORITY

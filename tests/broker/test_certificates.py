@@ -12,11 +12,12 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.broker.certificates import CHECK_EVERY, CertificateRenewal
 from svc.broker.reports import BrokerMetrics
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
+from svc.telemetry.events.broker import BrokerEvent
 from svc.transport.certificates import CertificateUnusable
 from tests.broker.rig import Rig
 
-RENEWED, REJECTED = Event.BROKER_CERTIFICATE_RENEWED, Event.BROKER_CERTIFICATE_REJECTED
+RENEWED, REJECTED = BrokerEvent.CERTIFICATE_RENEWED, BrokerEvent.CERTIFICATE_REJECTED
 
 
 class Scripted:

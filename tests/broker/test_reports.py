@@ -9,7 +9,8 @@ from twisted.internet.task import Clock
 from svc.broker.broker import Broker
 from svc.broker.hub import HubLimits
 from svc.broker.reports import BrokerReports
-from svc.telemetry.events import Event
+from svc.telemetry.events.broker import BrokerEvent
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.wire.mqtt import Connack, Connect, Properties, Publish, ReasonCode, Subscribe, Subscription
 from tests.broker.test_connection import EVERYBODY, Wire
 from tests.proxy.parts import LogTestCase
@@ -33,7 +34,7 @@ class NamedTests(LogTestCase):
         for each in range(19):
             Wire(broker).sends(Connect(f"c{each}"))
         self.assertEqual(Wire(broker).sends(Connect("more")), [Connack(code=ReasonCode.QUOTA_EXCEEDED)])
-        fields = self.only(Event.BROKER_CLIENT_REFUSED).fields
+        fields = self.only(BrokerEvent.CLIENT_REFUSED).fields
         self.assertEqual(fields["detail_reason"], "mqtt_session_limit")
         self.assertIn(f"most, 19, by {OWNER}", fields["detail"])
         self.assertEqual(broker.hub.statistics.refused["mqtt_session_limit"], 1)
@@ -47,7 +48,7 @@ class NamedTests(LogTestCase):
         away.protocol.connectionLost()
         wire = Wire(broker)
         wire.sends(Connect("c"), *(Publish("t", b"m" * 5000, 1, packet_id=each) for each in range(1, 6)))
-        record = self.only(Event.BROKER_NO_ROOM)
+        record = self.only(BrokerEvent.NO_ROOM)
         self.assertEqual(record.fields["detail_reason"], "queues_full")
         self.assertEqual(
             record.attributes, {"owner": OWNER, "most": OWNER, "most_octets": broker.hub._queue_room.most()[1]}
@@ -59,11 +60,11 @@ class NamedTests(LogTestCase):
         broker = self.broker(retained=20)
         wire = Wire(broker)
         wire.sends(Connect("c"), *(Publish(f"t/{each}", b"m", retain=True) for each in range(21)))
-        record = self.only(Event.BROKER_NO_ROOM)
+        record = self.only(BrokerEvent.NO_ROOM)
         self.assertEqual(record.fields["detail_reason"], "retained_full")
         octets = record.attributes.pop("most_octets")
         self.assertEqual(record.attributes, {"owner": OWNER, "most": OWNER, "most_messages": 19})
         self.assertGreater(octets, 19 * 500)
         self.clock.advance(1)
-        self.assertEqual(self.only(Event.DENIALS_SUPPRESSED).attributes["suppressed"], 1)
+        self.assertEqual(self.only(ProxyEvent.DENIALS_SUPPRESSED).attributes["suppressed"], 1)
         self.assertEqual((len(broker.hub.retained), broker.hub.statistics.drops["retained_full"]), (19, 2))

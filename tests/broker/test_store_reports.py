@@ -13,7 +13,8 @@ from svc.broker.persistence.schema import BROKER
 from svc.broker.reports import BrokerMetrics, BrokerStoreReports
 from svc.settings import ConfigInvalid, parse
 from svc.sqlite.errors import JournalError
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
+from svc.telemetry.events.broker import BrokerEvent
 from svc.telemetry.health import Health
 from tests.broker.rig import Rig
 
@@ -56,7 +57,7 @@ class StoreReportsTests(SynchronousTestCase):
         self.store.accepting_changed(None)
         self.assertTrue(self.health.condition("store").holds)
         self.assertEqual(
-            self.logged(), [Event.BROKER_STORE_REFUSES, Event.BROKER_STORE_REFUSES, Event.BROKER_STORE_ACCEPTS]
+            self.logged(), [BrokerEvent.STORE_REFUSES, BrokerEvent.STORE_REFUSES, BrokerEvent.STORE_ACCEPTS]
         )
         fields = self.events[0]["svc_fields"]
         self.assertEqual(fields["detail_reason"], "mqtt_store_unavailable")
@@ -67,10 +68,10 @@ class StoreReportsTests(SynchronousTestCase):
         """Every error is counted; of the same one the 1st, 2nd, 4th and 8th are logged, and again after a success."""
         for second in range(9):
             self.store.db_error("put", f"disk full, {second} octets free on its file system")
-        self.assertEqual(self.logged(), [Event.BROKER_STORE_FAILED] * 4)
+        self.assertEqual(self.logged(), [BrokerEvent.STORE_FAILED] * 4)
         self.store.accepting_changed(None)
         self.store.db_error("put", "database or disk is full")
-        self.assertEqual(self.logged(), [Event.BROKER_STORE_FAILED] * 5)
+        self.assertEqual(self.logged(), [BrokerEvent.STORE_FAILED] * 5)
         self.assertEqual(self.value("svc_broker_store_errors_total", op="put"), 10)
         self.assertEqual(self.value("svc_broker_store_errors_total", op="close"), 0)
 
@@ -86,7 +87,7 @@ class StoreReportsTests(SynchronousTestCase):
     def test_left_behind(self) -> None:
         """What is not durable at the stop is logged by number and size."""
         self.store.left_behind(3, 1500)
-        self.assertEqual(self.logged(), [Event.BROKER_STORE_LEFT_BEHIND])
+        self.assertEqual(self.logged(), [BrokerEvent.STORE_LEFT_BEHIND])
         self.assertEqual(self.events[0]["svc_attributes"], {"operations": 3, "octets": 1500, "path": "broker.db"})
 
     def test_damage(self) -> None:

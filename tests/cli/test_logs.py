@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.cli.globals import GlobalOptions
 from svc.cli.logs import make_observer
 from svc.cli.output import Console
-from svc.telemetry.events import Severity
+from svc.telemetry.events.base import Severity
 
 
 class LogTests(SynchronousTestCase):

@@ -28,7 +28,7 @@ from svc.notary.errors import StatementMissing, StatementRefused
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
 from svc.proxy.credential_rotation import CredentialRotation
-from svc.telemetry.events import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.testing.workload import MemorySource
 from svc.transport.errors import PeerIdentityUnexpected, PeerNotVerified, PeerSvidInvalid, TransportError
 from svc.workload.errors import CredentialsMissing, PqIssuerError, WorkloadApiUnavailable
@@ -117,7 +117,7 @@ class EndpointTests(SynchronousTestCase):
         """A refused client is logged as svc-proxy logs it; further ones within a second are counted."""
         logged = self.enterContext(capturedLogs())
         self.connect("/ns/elsewhere/sa/x")
-        [denied] = [each for each in logged if each.get("svc_event") is Event.AUTH_DENIED]
+        [denied] = [each for each in logged if each.get("svc_event") is ProxyEvent.AUTH_DENIED]
         fields = denied["svc_fields"]
         self.assertEqual(("policy_deny", "policy_deny"), (fields["reason"], fields["detail_reason"]))
         self.assertEqual(spiffe_id("/ns/elsewhere/sa/x"), fields["peer_spiffe_id"])
@@ -135,7 +135,9 @@ class EndpointTests(SynchronousTestCase):
             self.assertEqual(1, len(reactor.getDelayedCalls()))
             own.stopService()
         self.assertEqual([], reactor.getDelayedCalls())
-        self.assertEqual([Event.AUTH_DENIED, Event.DENIALS_SUPPRESSED], [each["svc_event"] for each in logged])
+        self.assertEqual(
+            [ProxyEvent.AUTH_DENIED, ProxyEvent.DENIALS_SUPPRESSED], [each["svc_event"] for each in logged]
+        )
 
     def test_unexpected_server(self) -> None:
         """A server with another identity than the expected one fails the attempt."""

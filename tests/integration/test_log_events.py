@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.telemetry.events import EVENTS
+from svc.telemetry.events.registry import EVENTS
 from tests.peers import webapp
 from tests.peers.authority import RunningAuthority, entry
 from tests.peers.folders import short_folder

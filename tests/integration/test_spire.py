@@ -284,7 +284,7 @@ class MainJobTests(SynchronousTestCase):
         status, out, errors = self.curl(self.classical, "-n", "signRequest", "--profile", "classical", "-s")
         self.assertEqual((0, ""), (status, out), errors)
         self.assertIn("evidence is not quantum-safe", errors)
-        self.assertTrue(self.classical.records("svc.envelope.profile.weak"))
+        self.assertTrue(self.classical.records("svc.notary.profile.weak"))
         status, out, errors = self.curl(self.classical, "-n", "signRequest", *self.roots())
         self.assertEqual("", out)
         self.assertNotEqual(0, status)

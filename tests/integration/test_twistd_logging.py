@@ -22,7 +22,7 @@ from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 from twisted.python import log as legacy
 
-from svc.telemetry.events import Event
+from svc.telemetry.events.daemon import DaemonEvent
 from svc.process.log import LoggedService
 from svc.telemetry.logs import emit, log_observer
 from svc.telemetry.records import Origin
@@ -34,7 +34,7 @@ legacy.msg("said before anything runs")
 class Noisy(service.Service):
     def startService(self):
         super().startService()
-        emit(log, Event.PROCESS_STARTED)
+        emit(log, DaemonEvent.PROCESS_STARTED)
         print("printed by a careless library")
         warnings.warn("warned by a careless library")
         fail(ValueError("nobody awaited this"))

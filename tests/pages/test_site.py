@@ -36,7 +36,7 @@ from svc.process.history import Totals
 from svc.process.metrics import accepted_format, metrics_root
 from svc.process.monitor import Monitor
 from svc.settings import HostPort
-from svc.telemetry.events import Event
+from svc.telemetry.events.daemon import DaemonEvent
 from svc.telemetry.health import Health
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
@@ -417,7 +417,7 @@ class AdminPageTests(PageCase):
             self.request(self.factory, f"{request}\nOrigin: http://evil.example")
         for _number in range(2):
             self.request(self.factory, request)
-        records = [each for each in logged if each.get("svc_event") is Event.ADMIN_DRAIN]
+        records = [each for each in logged if each.get("svc_event") is DaemonEvent.ADMIN_DRAIN]
         self.assertEqual(["failure"] * 3 + [None], [each["svc_fields"].get("outcome") for each in records])
         self.assertEqual([1, 2, 4, None], [each["svc_attributes"].get("attempts") for each in records])
         self.assertEqual({"192.168.1.1"}, {each["svc_attributes"]["source.address"] for each in records})

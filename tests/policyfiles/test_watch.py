@@ -17,7 +17,7 @@ from svc.policyfiles.watch import CHECK_EVERY, PolicyWatch
 from svc.proxy.config import ProxySettings
 from svc.proxy.observers import PolicyReports
 from svc.settings import ConfigInvalid
-from svc.telemetry.events import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.metrics import ProxyMetrics
 from tests.proxy.parts import LogTestCase, settings_of
 
@@ -91,7 +91,7 @@ class WatchTests(LogTestCase):
 
     def test_start(self) -> None:
         """What is in force at the start is logged; a file that is not valid refuses the start."""
-        attributes = self.only(Event.POLICY_LOADED).attributes
+        attributes = self.only(ProxyEvent.POLICY_LOADED).attributes
         self.assertEqual(("deny", 0, 1, 1, 1), tuple(attributes[each] for each in LOGGED))
         self.assertEqual(0.0, self.counted("success"))
         self.write("Not A Name")
@@ -107,7 +107,9 @@ class WatchTests(LogTestCase):
         self.assertEqual([self.watch.current], self.applied)
         os.utime(os.path.join(self.folder, "a.yaml"), (1, 1))
         self.look(3)
-        self.assertEqual((1, 1.0, 2), (len(self.applied), self.counted("success"), len(self.of(Event.POLICY_LOADED))))
+        self.assertEqual(
+            (1, 1.0, 2), (len(self.applied), self.counted("success"), len(self.of(ProxyEvent.POLICY_LOADED)))
+        )
 
     def test_file_added_and_removed(self) -> None:
         """A pattern finds new files; without any file nothing is allowed by one."""
@@ -122,14 +124,14 @@ class WatchTests(LogTestCase):
         for number in range(2):
             self.write("Bad", POLICY + " " * number)
             self.assertEqual(["first"], self.look(3))
-        logged = self.only(Event.POLICY_REJECTED)
+        logged = self.only(ProxyEvent.POLICY_REJECTED)
         self.assertEqual(("policy_file_invalid", 2.0), (logged.fields["detail_reason"], self.counted("error")))
         self.assertIn(f"{self.folder}/a.yaml is not valid: metadata.name: 'Bad'", logged.fields["detail"])
         self.write("good")
         self.assertEqual(["good"], self.look(2))
         self.write("Bad")
         self.look(2)
-        self.assertEqual(2, len(self.of(Event.POLICY_REJECTED)))
+        self.assertEqual(2, len(self.of(ProxyEvent.POLICY_REJECTED)))
 
     def test_one_bad_file_of_two(self) -> None:
         """Nothing of a valid file is applied while another is not valid."""
@@ -209,7 +211,7 @@ class WatchTests(LogTestCase):
         """An offer that is not valid changes nothing, and the files stay; it is logged once for each reason."""
         for _ in range(2):
             self.failureResultOf(self.offer("Not A Name"), SvcError)
-        self.assertEqual((2.0, 1), (self.counted("error"), len(self.of(Event.POLICY_REJECTED))))
+        self.assertEqual((2.0, 1), (self.counted("error"), len(self.of(ProxyEvent.POLICY_REJECTED))))
         self.write("second")
         self.assertEqual(["second"], self.look(3))
 

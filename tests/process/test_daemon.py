@@ -19,7 +19,7 @@ from svc.pages.listening import ListenFailed
 from svc.process.notify import READY, STOPPING, notify
 from svc.process.plugin import DaemonMaker
 from svc.settings import HostPort
-from svc.telemetry.events import Event
+from svc.telemetry.events.daemon import DaemonEvent
 from tests.process.example import Example, ExampleSettings
 from tests.proxy.parts import LogTestCase
 
@@ -122,7 +122,7 @@ class DaemonCase(LogTestCase):
     def stop(self) -> None:
         self.successResultOf(self.daemon.stopService())
         self.assertEqual(1, len(self.flushLoggedErrors(KeyError)))
-        self.only(Event.PROCESS_STOPPED)
+        self.only(DaemonEvent.PROCESS_STOPPED)
 
 
 class StartTests(DaemonCase):
@@ -139,14 +139,14 @@ class StartTests(DaemonCase):
         self.successResultOf(waiting)
         self.assertEqual([ADMIN.port, LISTEN.port], self.ports)
         self.assertTrue(self.daemon.serving)
-        self.assertEqual({"pid": os.getpid()}, self.only(Event.PROCESS_STARTED).attributes)
+        self.assertEqual({"pid": os.getpid()}, self.only(DaemonEvent.PROCESS_STARTED).attributes)
 
     def test_known_failure(self) -> None:
         """The reason, the sentence and what to do are logged; who waits gets the error."""
         self.reactor.taken.add(ADMIN.port)
         self.daemon.startService()
         self.failureResultOf(self.daemon.when_started(), ListenFailed)
-        failed = self.only(Event.PROCESS_START_FAILED)
+        failed = self.only(DaemonEvent.PROCESS_START_FAILED)
         self.assertEqual((1, "listen_failed", False), (self.fatal, failed.fields["detail_reason"], failed.failed))
         self.assertIn("could not start: adminAddr cannot be opened", failed.fields["message"])
         self.assertIn("choose another one in adminAddr", failed.fields["detail"])
@@ -158,7 +158,7 @@ class StartTests(DaemonCase):
         self.daemon.failure = RuntimeError("no")
         self.daemon.startService()
         self.failureResultOf(self.daemon.when_started(), RuntimeError)
-        self.assertTrue(self.only(Event.PROCESS_START_FAILED).failed)
+        self.assertTrue(self.only(DaemonEvent.PROCESS_START_FAILED).failed)
         self.assertEqual((1, 1), (self.fatal, len(self.flushLoggedErrors(RuntimeError))))
         self.stop()
 
@@ -169,7 +169,7 @@ class StartTests(DaemonCase):
         self.successResultOf(self.daemon.drain())
         opened.callback(None)
         self.assertFalse(self.daemon.serving)
-        self.assertEqual([], self.of(Event.PROCESS_STARTED))
+        self.assertEqual([], self.of(DaemonEvent.PROCESS_STARTED))
         self.stop()
         self.assertEqual((0, ["open", "end in 0 s", "finish", "closed"]), (self.fatal, self.daemon.journal))
 
@@ -179,7 +179,7 @@ class StartTests(DaemonCase):
         self.daemon.opened = Deferred(cancelled.append)
         self.daemon.startService()
         self.stop()
-        self.assertEqual((1, 0, []), (len(cancelled), self.fatal, self.of(Event.PROCESS_START_FAILED)))
+        self.assertEqual((1, 0, []), (len(cancelled), self.fatal, self.of(DaemonEvent.PROCESS_START_FAILED)))
 
     def test_sweep(self) -> None:
         """An exception in a sweep is logged, and the next one comes all the same; after the end there is none."""
@@ -201,7 +201,7 @@ class ReloadTests(DaemonCase):
         self.next = SETTINGS.model_copy(update={"greeting": "good day"})
         self.assertTrue(self.successResultOf(self.daemon.reload()))
         self.assertEqual("good day", self.daemon.settings.greeting)
-        for event in (Event.CONFIG_LOADED, Event.CONFIG_RELOADED):
+        for event in (DaemonEvent.CONFIG_LOADED, DaemonEvent.CONFIG_RELOADED):
             self.assertEqual({"changed": "greeting"}, self.only(event).attributes)
 
     def test_refused(self) -> None:
@@ -209,10 +209,10 @@ class ReloadTests(DaemonCase):
         self.start()
         self.next = Refused()
         self.assertFalse(self.successResultOf(self.daemon.reload()))
-        self.assertEqual("refused", self.only(Event.CONFIG_REJECTED).fields["detail_reason"])
+        self.assertEqual("refused", self.only(DaemonEvent.CONFIG_REJECTED).fields["detail_reason"])
         self.next, self.daemon.failure = SETTINGS, RuntimeError("no")
         self.assertFalse(self.successResultOf(self.daemon.reload()))
-        self.assertTrue(self.of(Event.CONFIG_REJECTED)[1].failed)
+        self.assertTrue(self.of(DaemonEvent.CONFIG_REJECTED)[1].failed)
         self.assertEqual(1, len(self.flushLoggedErrors(RuntimeError)))
 
     def test_during_the_start(self) -> None:

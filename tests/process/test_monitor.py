@@ -11,7 +11,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.process.history import SAMPLE_EVERY, Totals
 from svc.process.monitor import Monitor
 from svc.process.status import MAX_ERRORS
-from svc.telemetry.events import Event, Severity
+from svc.telemetry.events.base import Severity
+from svc.telemetry.events.daemon import DaemonEvent
+from svc.telemetry.events.proxy import ProxyEvent
+from svc.telemetry.events.store import StoreEvent
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
 
@@ -57,23 +60,23 @@ class MonitorTests(SynchronousTestCase):
         self.assertEqual((START, "prod.example"), (status.started, status.trust_domain))
         self.monitor.stopService()
         self.assertEqual([], self.clock.getDelayedCalls())
-        emit(self.log, Event.STORE_FAILED)
+        emit(self.log, StoreEvent.FAILED)
         self.assertEqual((), self.monitor.status().last_errors)
 
     def test_last_errors(self) -> None:
         """Denials, warnings and errors are kept as they are logged, the newest first, and no more than the limit."""
-        emit(self.log, Event.PROCESS_STARTED)
-        emit(self.log, Event.HEALTH_CHANGED, severity=Severity.WARN, detail_reason="starting", detail="no SVID")
+        emit(self.log, DaemonEvent.PROCESS_STARTED)
+        emit(self.log, DaemonEvent.HEALTH_CHANGED, severity=Severity.WARN, detail_reason="starting", detail="no SVID")
         emit(
             self.log,
-            Event.REQUEST_DENIED,
+            ProxyEvent.REQUEST_DENIED,
             reason="policy_deny",
             detail_reason="policy_deny",
             detail="no\x1brule",
             peer_spiffe_id="spiffe://a/b",
         )
-        emit(self.log, Event.HANDSHAKE_FAILED, detail_reason="expired", attributes={"source.address": "192.0.2.1"})
-        emit(self.log, Event.ACCESS_DENIED, detail_reason="policy_deny", detail="the same for the audit trail")
+        emit(self.log, ProxyEvent.HANDSHAKE_FAILED, detail_reason="expired", attributes={"source.address": "192.0.2.1"})
+        emit(self.log, ProxyEvent.ACCESS_DENIED, detail_reason="policy_deny", detail="the same for the audit trail")
         try:
             raise ValueError("a defect")
         except ValueError:
@@ -89,7 +92,7 @@ class MonitorTests(SynchronousTestCase):
             kept,
         )
         for number in range(MAX_ERRORS + 1):
-            emit(self.log, Event.STORE_FAILED, detail_reason=f"reason_{number}")
+            emit(self.log, StoreEvent.FAILED, detail_reason=f"reason_{number}")
         errors = self.monitor.status().last_errors
         self.assertEqual(MAX_ERRORS, len(errors))
         self.assertEqual(("reason_20", "reason_1"), (errors[0].reason, errors[-1].reason))
@@ -98,10 +101,10 @@ class MonitorTests(SynchronousTestCase):
     def test_repeated_errors(self) -> None:
         """Events that differ in their detail or port only are one entry with their number, at the place of the last."""
         for number in range(3):
-            emit(self.log, Event.STORE_READ_ONLY)
+            emit(self.log, StoreEvent.READ_ONLY)
             where = {"source.address": f"192.0.2.1:{4000 + number}"}
-            emit(self.log, Event.CONNECTION_REFUSED, detail_reason="connection_limit", attributes=where)
-        emit(self.log, Event.STORE_READ_ONLY, detail="disk is full")
+            emit(self.log, ProxyEvent.CONNECTION_REFUSED, detail_reason="connection_limit", attributes=where)
+        emit(self.log, StoreEvent.READ_ONLY, detail="disk is full")
         kept = [(each.event, each.count, each.source) for each in self.monitor.status().last_errors]
         expected = [("svc.store.read_only", 4, None), ("svc.proxy.connection.refused", 3, "192.0.2.1:4002")]
         self.assertEqual(expected, kept)

@@ -21,7 +21,7 @@ from svc.proxy.context import AuthorizedConnection, decide_again
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listener import Listener
 from svc.settings import parse
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
 from tests.proxy.rig import CALLER, Handle, Rig, Wire, evidence_of
 
 

@@ -30,7 +30,9 @@ from svc.proxy.relayed_context import RelayedContext
 from svc.proxy.service import ProxyService
 from svc.proxy.tcp.connection import TcpConnection
 from svc.settings import parse
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
+from svc.telemetry.events.notary import NotaryEvent
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.testing.ca import TestAuthority
 from svc.transport.endpoints import (
     MutualTlsClientEndpoint,
@@ -425,7 +427,7 @@ class ConfigurationLogTests(AssemblyTestCase):
     def logged_events(self, settings: ProxySettings) -> list[Event]:
         """Return the events that are logged for a configuration."""
         self.assemble(settings)._configure_reports(settings)
-        return [each.event for each in self.logged if each.event is not Event.POLICY_LOADED]
+        return [each.event for each in self.logged if each.event is not ProxyEvent.POLICY_LOADED]
 
     def test_nothing(self) -> None:
         """A configuration without risky settings logs no warning."""
@@ -436,8 +438,8 @@ class ConfigurationLogTests(AssemblyTestCase):
     def test_admits_all(self) -> None:
         """A policy that admits a whole trust domain to an inbound listener is logged with the trust domain."""
         settings = self.settings(notary='pqIssuer: "unix:///pq.sock"', policy="{default: allow}")
-        self.assertEqual(self.logged_events(settings), [Event.POLICY_DEFAULT_ALLOW])
-        self.assertEqual(self.only(Event.POLICY_DEFAULT_ALLOW).attributes, {"trust_domain": "prod.example"})
+        self.assertEqual(self.logged_events(settings), [ProxyEvent.POLICY_DEFAULT_ALLOW])
+        self.assertEqual(self.only(ProxyEvent.POLICY_DEFAULT_ALLOW).attributes, {"trust_domain": "prod.example"})
 
     def test_database_that_is_needed(self) -> None:
         """Readiness depends on the notary database if a listener requires records; a reload updates this."""
@@ -459,7 +461,7 @@ class ConfigurationLogTests(AssemblyTestCase):
 
     def test_classical(self) -> None:
         """A profile whose signatures a quantum computer could forge is logged."""
-        self.assertEqual(self.logged_events(self.settings()), [Event.PROFILE_WEAK])
+        self.assertEqual(self.logged_events(self.settings()), [NotaryEvent.PROFILE_WEAK])
 
 
 class PqBundleTests(AssemblyTestCase):

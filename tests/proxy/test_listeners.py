@@ -14,7 +14,7 @@ from svc.proxy.config import ProxySettings
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup, ProxyEnding
 from svc.proxy.reload import plan_reload
-from svc.telemetry.events import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.testing.ca import TestAuthority
 from tests.proxy.parts import LogTestCase, Ports, RecordingListenerFactory, settings_of
 from tests.proxy.rig import BASE, CALLER
@@ -87,7 +87,7 @@ class OpenTests(ListenersTestCase):
         self.successResultOf(self.open())
         self.assertEqual(self.ports.journal, ["open web", "open pay"])
         self.assertEqual(
-            [each.attributes for each in self.of(Event.LISTENER_OPENED)],
+            [each.attributes for each in self.of(ProxyEvent.LISTENER_OPENED)],
             [
                 {"listener": "web", "address": "127.0.0.1:8443"},
                 {"listener": "pay", "address": "127.0.0.1:8444"},
@@ -189,7 +189,8 @@ class RunningTests(ListenersTestCase):
         self.successResultOf(self.stop())
         self.assertEqual(self.ports.journal, ["open web", "open pay", "close web", "close pay"])
         self.assertEqual(
-            [each.attributes for each in self.of(Event.LISTENER_CLOSED)], [{"listener": "web"}, {"listener": "pay"}]
+            [each.attributes for each in self.of(ProxyEvent.LISTENER_CLOSED)],
+            [{"listener": "web"}, {"listener": "pay"}],
         )
         self.assertFalse(wire.disconnecting)
         self.assertTrue(client.context.draining)
@@ -284,7 +285,7 @@ class ApplyTests(ListenersTestCase):
         self.ports.taken["127.0.0.1:8443"] = 1
         self.close_ports()
         self.failureResultOf(failed, RuntimeError)
-        record = self.only(Event.LISTENER_FAILED)
+        record = self.only(ProxyEvent.LISTENER_FAILED)
         self.assertEqual(record.fields["detail_reason"], "listen_failed")
         self.assertIn("the listener web cannot be opened at 127.0.0.1:8443", record.fields["detail"])
         self.assertEqual(self.group.named("pay").address_text, "127.0.0.1:8444")
@@ -298,7 +299,7 @@ class ApplyTests(ListenersTestCase):
         self.ports.broken["127.0.0.1:8443"] = RuntimeError("gone")
         self.ports.broken["127.0.0.1:9999"] = RuntimeError("gone")
         self.failureResultOf(self.apply(settings_of(("bad", 9999))), RuntimeError)
-        self.assertEqual(self.only(Event.LISTENER_FAILED).attributes, {"listener": "web"})
+        self.assertEqual(self.only(ProxyEvent.LISTENER_FAILED).attributes, {"listener": "web"})
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
         self.assertEqual(self.group.named("pay").address_text, "127.0.0.1:8444")
         self.successResultOf(self.apply(settings_of(("pay", 8444))))

@@ -25,7 +25,11 @@ from svc.proxy.observers import (
     Reports,
 )
 from svc.proxy.reporter import ConnectionSummary, ExchangeSummary, MessageSummary, PolicyDecision
-from svc.telemetry.events import Category, Event, Severity
+from svc.telemetry.events.base import Category, Severity
+from svc.telemetry.events.notary import NotaryEvent
+from svc.telemetry.events.proxy import ProxyEvent
+from svc.telemetry.events.store import StoreEvent
+from svc.telemetry.events.workload import WorkloadEvent
 from svc.telemetry.health import Health
 from svc.telemetry.metrics import ProxyMetrics
 from svc.testing.ca import TestAuthority
@@ -134,7 +138,7 @@ class ExchangeReportTests(ReportsTestCase):
     def test_policy_denial(self) -> None:
         """A denial by the policy is logged as a denied request with the peer and its address."""
         self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "not permitted here", listener="web")
-        record = self.only(Event.REQUEST_DENIED)
+        record = self.only(ProxyEvent.REQUEST_DENIED)
         self.assertEqual(
             record.fields,
             {
@@ -159,25 +163,25 @@ class ExchangeReportTests(ReportsTestCase):
     def test_revoked(self) -> None:
         """A peer that would now be refused is logged as a revoked connection, with the reason that the metric has."""
         self.reports.denied("chain_untrusted", "192.0.2.1", "spiffe://a/b", "no chain", listener="web")
-        record = self.only(Event.CONNECTION_REVOKED)
+        record = self.only(ProxyEvent.CONNECTION_REVOKED)
         self.assertEqual((record.fields["reason"], record.fields["detail_reason"]), ("svid_invalid", "chain_untrusted"))
 
     def test_failed_exchanges(self) -> None:
         """Each failure is logged as the event of its cause: the application, the notary or the client."""
         for reason, event in (
-            ("credentials_expired", Event.UPSTREAM_FAILED),
-            ("identity_withdrawn", Event.UPSTREAM_FAILED),
-            ("own_svid_refused", Event.UPSTREAM_FAILED),
-            ("upstream_unreachable", Event.UPSTREAM_FAILED),
-            ("upstream_closed", Event.UPSTREAM_FAILED),
-            ("upstream_timeout", Event.UPSTREAM_FAILED),
-            ("upstream_identity_refused", Event.UPSTREAM_FAILED),
-            ("upstream_malformed", Event.UPSTREAM_MISBEHAVED),
-            ("notary_unavailable", Event.RECORD_FAILED),
-            ("notary_rate", Event.NOTARY_OVERLOADED),
-            ("replayed", Event.REQUEST_REJECTED),
-            ("head_too_large", Event.REQUEST_REJECTED),
-            ("body_too_large", Event.REQUEST_REJECTED),
+            ("credentials_expired", ProxyEvent.UPSTREAM_FAILED),
+            ("identity_withdrawn", ProxyEvent.UPSTREAM_FAILED),
+            ("own_svid_refused", ProxyEvent.UPSTREAM_FAILED),
+            ("upstream_unreachable", ProxyEvent.UPSTREAM_FAILED),
+            ("upstream_closed", ProxyEvent.UPSTREAM_FAILED),
+            ("upstream_timeout", ProxyEvent.UPSTREAM_FAILED),
+            ("upstream_identity_refused", ProxyEvent.UPSTREAM_FAILED),
+            ("upstream_malformed", ProxyEvent.UPSTREAM_MISBEHAVED),
+            ("notary_unavailable", NotaryEvent.RECORD_FAILED),
+            ("notary_rate", NotaryEvent.NOTARY_OVERLOADED),
+            ("replayed", ProxyEvent.REQUEST_REJECTED),
+            ("head_too_large", ProxyEvent.REQUEST_REJECTED),
+            ("body_too_large", ProxyEvent.REQUEST_REJECTED),
         ):
             self.logged.clear()
             self.reports.exchange_failed(reason, "spiffe://a/b", "what happened")
@@ -191,7 +195,7 @@ class ExchangeReportTests(ReportsTestCase):
             self.reports.admission_held("spiffe://a/b", "place", 16)
         self.reports.admission_held("spiffe://a/b", "rate", 0)
         self.reports.admission_held("spiffe://a/c", "place", 1)
-        first, rate, other = self.of(Event.ADMISSIONS_HELD)
+        first, rate, other = self.of(NotaryEvent.ADMISSIONS_HELD)
         self.assertEqual({"peer_spiffe_id": "spiffe://a/b"}, first.fields)
         self.assertEqual({"reason": "place", "places": 16, "repeated": None}, first.attributes)
         self.assertEqual(("rate", "spiffe://a/c"), (rate.attributes["reason"], other.fields["peer_spiffe_id"]))
@@ -200,7 +204,9 @@ class ExchangeReportTests(ReportsTestCase):
         self.logged.clear()
         self.clock.advance(HELD_INTERVAL)
         self.reports.admission_held("spiffe://a/b", "place", 15)
-        self.assertEqual({"reason": "place", "places": 15, "repeated": 2}, self.only(Event.ADMISSIONS_HELD).attributes)
+        self.assertEqual(
+            {"reason": "place", "places": 15, "repeated": 2}, self.only(NotaryEvent.ADMISSIONS_HELD).attributes
+        )
 
     def test_many_held_back(self) -> None:
         """Of the identities that are held back so many are remembered; the one that was named first is named again."""
@@ -209,12 +215,12 @@ class ExchangeReportTests(ReportsTestCase):
         self.logged.clear()
         for number in (MAX_HELD, 1, 0):
             self.reports.admission_held(f"spiffe://a/{number}", "place", 1)
-        self.assertEqual("spiffe://a/0", self.only(Event.ADMISSIONS_HELD).fields["peer_spiffe_id"])
+        self.assertEqual("spiffe://a/0", self.only(NotaryEvent.ADMISSIONS_HELD).fields["peer_spiffe_id"])
 
     def test_precise_reason(self) -> None:
         """The precise reason is in ``detail_reason``, the code of the response in an attribute."""
         self.reports.exchange_failed("upstream_identity_refused", "", "it ended at noon", "expired")
-        record = self.only(Event.UPSTREAM_FAILED)
+        record = self.only(ProxyEvent.UPSTREAM_FAILED)
         self.assertEqual("expired", record.fields["detail_reason"])
         self.assertEqual({"code": "upstream_identity_refused"}, record.attributes)
 
@@ -247,7 +253,7 @@ class ExchangeReportTests(ReportsTestCase):
             self.logged.clear()
             self.reports.configure(settings_of(("web", 1), accessLog=value))
             self.reports.exchange_ended(SUMMARY)
-            record = self.only(Event.REQUEST_SERVED)
+            record = self.only(ProxyEvent.REQUEST_SERVED)
             self.assertEqual(
                 {name: each for name, each in record.attributes.items() if each is not None}, attributes | path
             )
@@ -257,7 +263,7 @@ class ExchangeReportTests(ReportsTestCase):
         """A request that could not be parsed has neither method nor path nor duration."""
         self.reports.configure(settings_of(("web", 1), accessLog="path"))
         self.reports.exchange_ended(replace(SUMMARY, method=b"", path=b"", seconds=None, receipt_id=None))
-        record = self.only(Event.REQUEST_SERVED)
+        record = self.only(ProxyEvent.REQUEST_SERVED)
         for name in ("http.request.method", "url.path", "duration_seconds", "receipt_id", "notary_lookup"):
             self.assertIsNone(record.attributes[name], name)
 
@@ -268,7 +274,7 @@ class ExchangeReportTests(ReportsTestCase):
         )
         self.reports.connection_ended(summary)
         self.reports.connection_ended(replace(summary, complete=False, direction="outbound", decision=None, peer=""))
-        first, second = self.of(Event.CONNECTION_SERVED)
+        first, second = self.of(ProxyEvent.CONNECTION_SERVED)
         attributes = {
             "listener": "db",
             "direction": "inbound",
@@ -291,7 +297,7 @@ class ExchangeReportTests(ReportsTestCase):
         for outcome in ExchangeOutcome:
             self.logged.clear()
             self.reports.exchange_ended(replace(SUMMARY, outcome=outcome))
-            record = self.only(Event.REQUEST_SERVED)
+            record = self.only(ProxyEvent.REQUEST_SERVED)
             self.assertEqual(record.attributes["outcome"], outcome.value)
             self.assertEqual(record.fields["outcome"] == "success", outcome.value in ("complete", "upgraded"))
 
@@ -301,21 +307,21 @@ class ExchangeReportTests(ReportsTestCase):
         self.reports.configure(settings_of(("web", 1), accessLog="on"))
         for _ in range(5):
             self.reports.exchange_ended(SUMMARY)
-        self.assertEqual(len(self.of(Event.REQUEST_SERVED)), 5)
+        self.assertEqual(len(self.of(ProxyEvent.REQUEST_SERVED)), 5)
 
     def test_one_a_second(self) -> None:
         """One record of a kind is logged each second; suppressed ones are counted and logged as a number."""
         for _ in range(4):
             self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
         self.reports.denied("policy_deny", "192.0.2.2", "spiffe://a/c", "no", listener="web")
-        self.assertEqual(len(self.of(Event.REQUEST_DENIED)), 2)
+        self.assertEqual(len(self.of(ProxyEvent.REQUEST_DENIED)), 2)
         self.clock.advance(1)
-        record = self.only(Event.DENIALS_SUPPRESSED)
+        record = self.only(ProxyEvent.DENIALS_SUPPRESSED)
         self.assertEqual(record.fields["detail_reason"], "policy_deny")
         self.assertEqual(record.attributes, {"source.address": "192.0.2.1", "suppressed": 3})
         self.assertEqual(self.value("svc_proxy_denial_logs_suppressed_total", reason="policy_deny"), 3.0)
         self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
-        self.assertEqual(len(self.of(Event.REQUEST_DENIED)), 3)
+        self.assertEqual(len(self.of(ProxyEvent.REQUEST_DENIED)), 3)
         self.reports.close()
 
     def test_suppressed_of_an_identity(self) -> None:
@@ -323,12 +329,12 @@ class ExchangeReportTests(ReportsTestCase):
         for _ in range(3):
             self.reports.exchange_failed("notary_rate", "spiffe://a/b", "no")
         self.clock.advance(1)
-        record = self.only(Event.DENIALS_SUPPRESSED)
+        record = self.only(ProxyEvent.DENIALS_SUPPRESSED)
         self.assertEqual(record.fields["peer_spiffe_id"], "spiffe://a/b")
         self.assertEqual({name: value for name, value in record.attributes.items() if value}, {"suppressed": 2})
         for _ in range(2):
             self.reports.denied("expired", "", "spiffe://a/up", "no", listener="web")
-        [revoked] = self.of(Event.CONNECTION_REVOKED)
+        [revoked] = self.of(ProxyEvent.CONNECTION_REVOKED)
         self.assertEqual(
             (revoked.attributes, revoked.fields["peer_spiffe_id"]), ({"source.address": None}, "spiffe://a/up")
         )
@@ -343,11 +349,11 @@ class ExchangeReportTests(ReportsTestCase):
             self.reports.evicted("evicted_idle", f"192.0.2.{number}", "spiffe://a/b", "full")
             self.reports.connection_aborted("key_update_limit", f"192.0.2.1:{number + 1}")
         limited = (
-            Event.UPSTREAM_FAILED,
-            Event.AUTH_DENIED,
-            Event.CONNECTION_REFUSED,
-            Event.CONNECTION_EVICTED,
-            Event.CONNECTION_ABORTED,
+            ProxyEvent.UPSTREAM_FAILED,
+            ProxyEvent.AUTH_DENIED,
+            ProxyEvent.CONNECTION_REFUSED,
+            ProxyEvent.CONNECTION_EVICTED,
+            ProxyEvent.CONNECTION_ABORTED,
         )
         for event in limited:
             self.assertEqual(len(self.of(event)), 1)
@@ -358,7 +364,7 @@ class ExchangeReportTests(ReportsTestCase):
         for _ in range(2):
             self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
         self.reports.close()
-        self.assertEqual(self.only(Event.DENIALS_SUPPRESSED).attributes["suppressed"], 1)
+        self.assertEqual(self.only(ProxyEvent.DENIALS_SUPPRESSED).attributes["suppressed"], 1)
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
 
@@ -381,14 +387,14 @@ class AuditTests(ReportsTestCase):
         expected = {"policy": "p", "rule": "r", "decision": "id1"}
         for record in self.logged:
             self.assertEqual(expected, {name: record.attributes.get(name) for name in expected})
-        self.assertEqual([Event.REQUEST_DENIED, Event.ACCESS_DENIED], [each.event for each in self.logged])
+        self.assertEqual([ProxyEvent.REQUEST_DENIED, ProxyEvent.ACCESS_DENIED], [each.event for each in self.logged])
 
     def test_audit_policy(self) -> None:
         """Each permitted request that an Audit rule matches has a record, of refused ones one a second."""
         request, matched = head_of(line=b"GET /a?b HTTP/1.1"), MatchedRule("p", "r")
         for permitted in (True, True, False, False):
             self.reports.audited("spiffe://a/b", matched, permitted=permitted, listener="web", request=request)
-        self.assertEqual([Event.POLICY_AUDITED] * 3, [each.event for each in self.audited()])
+        self.assertEqual([ProxyEvent.POLICY_AUDITED] * 3, [each.event for each in self.audited()])
         self.assertEqual(["success", "success", "failure"], [each.fields["outcome"] for each in self.audited()])
         attributes = {"listener": "web", "policy": "p", "rule": "r", "http.request.method": "GET", "url.path": "/a"}
         self.assertEqual(attributes, self.audited()[0].attributes)
@@ -404,7 +410,7 @@ class AuditTests(ReportsTestCase):
             self.reports.dry_run_differs("spiffe://a/b", decision, listener="web", request=head_of())
         self.clock.advance(DRY_RUN_INTERVAL)
         self.reports.dry_run_differs("spiffe://a/b", decision, listener="web", request=head_of())
-        first, second = self.of(Event.POLICY_DRY_RUN)
+        first, second = self.of(ProxyEvent.POLICY_DRY_RUN)
         self.assertEqual(("p", "r", "denied", None), tuple(first.attributes[name] for name in _DRY_RUN))
         self.assertEqual(2, second.attributes["repeated"])
 
@@ -413,7 +419,7 @@ class AuditTests(ReportsTestCase):
         request = head_of(line=b"GET http://api/a?token=hunter2 HTTP/1.1")
         self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web", request=request)
         [record] = self.audited()
-        self.assertIs(record.event, Event.ACCESS_DENIED)
+        self.assertIs(record.event, ProxyEvent.ACCESS_DENIED)
         self.assertEqual(
             record.fields,
             {
@@ -465,10 +471,10 @@ class AuditTests(ReportsTestCase):
             self.reports.exchange_failed("upstream_closed", "spiffe://a/b", "no")
         self.clock.advance(1)
         denied, suppressed = self.audited()
-        self.assertEqual((denied.event, suppressed.event), (Event.ACCESS_DENIED, Event.ACCESS_SUPPRESSED))
+        self.assertEqual((denied.event, suppressed.event), (ProxyEvent.ACCESS_DENIED, ProxyEvent.ACCESS_SUPPRESSED))
         self.assertEqual(suppressed.fields, {"detail_reason": "policy_deny"})
         self.assertEqual(suppressed.attributes, {"source.address": "192.0.2.1", "suppressed": 3})
-        self.assertEqual(len(self.of(Event.DENIALS_SUPPRESSED)), 2)
+        self.assertEqual(len(self.of(ProxyEvent.DENIALS_SUPPRESSED)), 2)
 
     def test_off(self) -> None:
         """With ``off`` denials are only logged, and the suppressed count is not audited."""
@@ -479,7 +485,7 @@ class AuditTests(ReportsTestCase):
         self.reports.exchange_ended(SUMMARY)
         self.reports.close()
         self.assertEqual(self.audited(), [])
-        self.assertEqual(len(self.of(Event.REQUEST_DENIED)), 1)
+        self.assertEqual(len(self.of(ProxyEvent.REQUEST_DENIED)), 1)
 
     def test_turned_off(self) -> None:
         """Turning the audit off audits the count suppressed until then, and nothing after it."""
@@ -489,8 +495,8 @@ class AuditTests(ReportsTestCase):
                 self.reports.denied("policy_deny", "192.0.2.1", "spiffe://a/b", "no", listener="web")
         self.clock.advance(1)
         denied, suppressed = self.audited()
-        self.assertEqual((denied.event, suppressed.attributes["suppressed"]), (Event.ACCESS_DENIED, 2))
-        self.assertEqual([each.attributes["suppressed"] for each in self.of(Event.DENIALS_SUPPRESSED)], [2, 2])
+        self.assertEqual((denied.event, suppressed.attributes["suppressed"]), (ProxyEvent.ACCESS_DENIED, 2))
+        self.assertEqual([each.attributes["suppressed"] for each in self.of(ProxyEvent.DENIALS_SUPPRESSED)], [2, 2])
 
     def test_recorded_exchanges(self) -> None:
         """With ``all`` each recorded exchange is audited, whatever the access log is, and no other exchange."""
@@ -501,7 +507,7 @@ class AuditTests(ReportsTestCase):
             self.reports.exchange_ended(replace(SUMMARY, recorded=False, receipt_id=None))
             self.assertEqual(len(self.logged), count)
         [record] = self.audited()
-        self.assertIs(record.event, Event.ACCESS_RECORDED)
+        self.assertIs(record.event, ProxyEvent.ACCESS_RECORDED)
         who = {"outcome": "success", "user": "spiffe://a/b", "peer_spiffe_id": "spiffe://a/b"}
         self.assertEqual(record.fields, who)
         self.assertEqual(
@@ -533,7 +539,7 @@ class AuditTests(ReportsTestCase):
         self.reports.message_recorded(summary)
         self.reports.message_recorded(replace(summary, receipt_id=None))
         written, lost = self.audited()
-        self.assertIs(written.event, Event.ACCESS_RECORDED)
+        self.assertIs(written.event, ProxyEvent.ACCESS_RECORDED)
         who = {"outcome": "success", "user": "spiffe://a/b", "peer_spiffe_id": "spiffe://a/b"}
         self.assertEqual((written.fields, lost.fields), (who, {**who, "outcome": "failure"}))
         self.assertEqual(
@@ -578,8 +584,8 @@ class ListenerObserverTests(ReportsTestCase):
         self.assertEqual(self.value("svc_proxy_connections_total", **connections, result="error"), 0.0)
         decision = {"result": "denied", "reason": "svid_invalid", "protocol": "http", "role": "server"}
         self.assertEqual(self.value("svc_proxy_auth_decisions_total", **decision), 1.0)
-        self.assertEqual(self.of(Event.HANDSHAKE_FAILED), [])
-        record = self.only(Event.AUTH_DENIED)
+        self.assertEqual(self.of(ProxyEvent.HANDSHAKE_FAILED), [])
+        record = self.only(ProxyEvent.AUTH_DENIED)
         fields = {"reason": "svid_invalid", "detail_reason": "expired", "detail": str(EXPIRED)}
         self.assertEqual(record.fields, fields)
         self.assertEqual(
@@ -592,7 +598,7 @@ class ListenerObserverTests(ReportsTestCase):
         error = PeerSvidInvalid(address="192.0.2.1:9", alert="", detail="chain_untrusted", cause="no root")
         error.presented_leaf = FOREIGN.svid("/x").leaf.public_bytes(Encoding.DER)
         self.inbound.handshake_failed("server", error, "192.0.2.1:9")
-        fields = self.only(Event.AUTH_DENIED).fields
+        fields = self.only(ProxyEvent.AUTH_DENIED).fields
         self.assertEqual("spiffe://foreign.example/x", fields["claimed_spiffe_id"])
         self.assertNotIn("peer_spiffe_id", fields)
 
@@ -601,8 +607,8 @@ class ListenerObserverTests(ReportsTestCase):
         found, wanted = "spiffe://example.org/b", "spiffe://example.org/a"
         error = PeerIdentityUnexpected(address="192.0.2.1:9", alert="", spiffe_id=found, expected=wanted)
         self.outbound.handshake_failed("client", error, "192.0.2.1:9")
-        self.assertEqual(self.of(Event.HANDSHAKE_FAILED), [])
-        record = self.only(Event.AUTH_DENIED)
+        self.assertEqual(self.of(ProxyEvent.HANDSHAKE_FAILED), [])
+        record = self.only(ProxyEvent.AUTH_DENIED)
         self.assertEqual(
             ("policy_deny", "identity_unexpected"), (record.fields["reason"], record.fields["detail_reason"])
         )
@@ -618,7 +624,7 @@ class ListenerObserverTests(ReportsTestCase):
             self.outbound.handshake_failed("client", error, "192.0.2.1:9")
             failures = "svc_proxy_tls_handshake_failures_total"
             self.assertEqual(1.0, self.value(failures, role="client", reason=reason))
-            record = self.only(Event.HANDSHAKE_FAILED)
+            record = self.only(ProxyEvent.HANDSHAKE_FAILED)
             self.assertEqual(reason, record.fields["detail_reason"])
             self.assertIn(ends, record.fields["detail"])
 
@@ -629,7 +635,7 @@ class ListenerObserverTests(ReportsTestCase):
         self.assertEqual(self.value("svc_proxy_connections_total", **connections, result="error"), 1.0)
         decision = {"result": "denied", "reason": "svid_invalid", "protocol": "http", "role": "server"}
         self.assertEqual(self.value("svc_proxy_auth_decisions_total", **decision), 0.0)
-        record = self.only(Event.HANDSHAKE_FAILED)
+        record = self.only(ProxyEvent.HANDSHAKE_FAILED)
         self.assertEqual(record.fields["detail_reason"], "handshake_timeout")
         self.assertNotIn("reason", record.fields)
 
@@ -640,14 +646,14 @@ class ListenerObserverTests(ReportsTestCase):
         self.assertEqual(self.value("svc_proxy_connections_total", **connections), 1.0)
         closed = {"protocol": "http", "cause": "connection_limit"}
         self.assertEqual(self.value("svc_proxy_connections_closed_total", **closed), 1.0)
-        record = self.only(Event.CONNECTION_REFUSED)
+        record = self.only(ProxyEvent.CONNECTION_REFUSED)
         self.assertEqual(record.fields, {"detail_reason": "connection_limit"})
         self.assertEqual(record.attributes, {"source.address": "192.0.2.1"})
 
     def test_aborted(self) -> None:
         """A connection that a TLS limit closed is logged; its own protocol counts the cause, once."""
         self.inbound.connection_aborted("key_update_limit", "192.0.2.1:9")
-        record = self.only(Event.CONNECTION_ABORTED)
+        record = self.only(ProxyEvent.CONNECTION_ABORTED)
         self.assertEqual(record.fields, {"detail_reason": "key_update_limit"})
         self.assertEqual(record.attributes, {"source.address": "192.0.2.1:9"})
         closed = {"protocol": "http", "cause": "key_update_limit"}
@@ -667,7 +673,7 @@ class CredentialReportsTests(LogTestCase):
         """New credentials make the condition hold and are logged with identity and expiry."""
         self.reports.credentials_issued(GENERATION)
         self.assertTrue(self.health.ready)
-        record = self.only(Event.GENERATION_ISSUED)
+        record = self.only(NotaryEvent.GENERATION_ISSUED)
         self.assertEqual(record.fields, {"spiffe_id": str(GENERATION.spiffe_id)})
         self.assertEqual(
             record.attributes,
@@ -684,7 +690,7 @@ class CredentialReportsTests(LogTestCase):
         found = self.health.condition("credentials")
         self.assertEqual((found.holds, found.reason), (False, "internal_error"))
         self.assertEqual(found.message, "new credentials could not be made: ValueError")
-        record = self.only(Event.GENERATION_FAILED)
+        record = self.only(NotaryEvent.GENERATION_FAILED)
         self.assertEqual(
             record.fields,
             {"detail_reason": "internal_error", "detail": "new credentials could not be made: ValueError"},
@@ -697,25 +703,25 @@ class CredentialReportsTests(LogTestCase):
         """Repeated failures are logged at the first, second, fourth, eighth time; a success resets the count."""
         for _attempt in range(10):
             self.reports.credentials_failed(CredentialsUnmade(what="ValueError"))
-        attempts = [each.attributes["attempts"] for each in self.of(Event.GENERATION_FAILED)]
+        attempts = [each.attributes["attempts"] for each in self.of(NotaryEvent.GENERATION_FAILED)]
         self.assertEqual(attempts, [1, 2, 4, 8])
         self.reports.credentials_issued(GENERATION)
         self.reports.credentials_failed(CredentialsUnmade(what="ValueError"))
-        self.assertEqual(len(self.of(Event.GENERATION_FAILED)), 5)
+        self.assertEqual(len(self.of(NotaryEvent.GENERATION_FAILED)), 5)
 
     def test_leaf(self) -> None:
         """A leaf and its absence are logged with their attributes; the condition follows."""
         error = PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="no such file")
         for _attempt in range(3):
             self.reports.leaf_failed(error)
-        failed = self.of(Event.PQ_LEAF_FAILED)
+        failed = self.of(WorkloadEvent.PQ_LEAF_FAILED)
         self.assertEqual([each.attributes for each in failed], [{"attempts": 1}, {"attempts": 2}])
         self.assertEqual(failed[0].fields, {"detail_reason": "pq_issuer_unavailable", "detail": str(error)})
         self.assertEqual(self.health.condition("pqIssuer").reason, "pq_issuer_unavailable")
         leaf = leaf_of(OWN)
         self.reports.leaf_obtained(leaf)
         self.assertTrue(self.health.condition("pqIssuer").holds)
-        record = self.only(Event.PQ_LEAF_OBTAINED)
+        record = self.only(WorkloadEvent.PQ_LEAF_OBTAINED)
         self.assertEqual(record.attributes, {"not_after": leaf.not_after.isoformat(), "algorithm": "ML-DSA-65"})
 
     def test_issuer_between_renewals(self) -> None:
@@ -726,10 +732,10 @@ class CredentialReportsTests(LogTestCase):
             self.reports.issuer_reached(lost)
         found = self.health.condition("pqIssuer")
         self.assertEqual((found.holds, found.reason, found.message), (False, "pq_issuer_unavailable", str(lost)))
-        self.assertEqual(self.only(Event.PQ_ISSUER_UNREACHABLE).fields["detail"], str(lost))
+        self.assertEqual(self.only(WorkloadEvent.PQ_ISSUER_UNREACHABLE).fields["detail"], str(lost))
         self.reports.issuer_reached(None)
         self.assertTrue(self.health.condition("pqIssuer").holds)
-        self.only(Event.PQ_ISSUER_REACHABLE)
+        self.only(WorkloadEvent.PQ_ISSUER_REACHABLE)
         refused = PqIssuerError("pq_issuer_refused", address="unix:///pq.sock", status=403, code="no")
         self.reports.leaf_failed(refused)
         self.reports.issuer_reached(lost)
@@ -746,7 +752,7 @@ class CredentialReportsTests(LogTestCase):
         self.assertEqual(
             (self.health.condition("credentials").reason, self.health.ready), ("identity_withdrawn", False)
         )
-        record = self.only(Event.IDENTITY_ENDED)
+        record = self.only(NotaryEvent.IDENTITY_ENDED)
         self.assertEqual(record.fields["detail_reason"], "identity_withdrawn")
         self.assertIn("spiffe://a/b", record.fields["detail"])
         self.reports.credentials_issued(GENERATION)
@@ -766,13 +772,13 @@ class StoreReportsTests(ReportsTestCase):
         """An error is counted and logged by operation and entity."""
         self.store.db_error("put", "receipt")
         self.assertEqual(self.value("svc_proxy_notary_db_errors_total", op="put", entity="receipt"), 1.0)
-        record = self.only(Event.STORE_FAILED)
+        record = self.only(StoreEvent.FAILED)
         self.assertEqual(
             (record.attributes, record.fields.get("detail")),
             ({"op": "put", "entity": "receipt", "path": "notary.db"}, None),
         )
         self.store.db_error("put", "db", "too many connections for role")
-        self.assertEqual(self.of(Event.STORE_FAILED)[-1].fields["detail"], "too many connections for role")
+        self.assertEqual(self.of(StoreEvent.FAILED)[-1].fields["detail"], "too many connections for role")
 
     def test_committed(self) -> None:
         """Commits are timed and not logged."""
@@ -790,13 +796,13 @@ class StoreReportsTests(ReportsTestCase):
         [condition] = self.health.conditions
         self.assertEqual((condition.holds, condition.reason), (False, "notary_unavailable"))
         self.assertEqual(condition.message, f"the notary database notary.db takes no records: {trouble}")
-        record = self.only(Event.STORE_READ_ONLY)
+        record = self.only(StoreEvent.READ_ONLY)
         self.assertEqual((record.fields["detail"], record.attributes), (trouble, {"path": "notary.db"}))
         self.assertEqual(self.value("svc_proxy_notary_writable"), 0.0)
         self.store.writable_changed(True)
         self.assertTrue(self.health.ready)
         self.assertEqual(
-            [record.event for record in self.logged], [Event.STORE_OPENED, Event.STORE_READ_ONLY, Event.STORE_WRITABLE]
+            [record.event for record in self.logged], [StoreEvent.OPENED, StoreEvent.READ_ONLY, StoreEvent.WRITABLE]
         )
 
     def test_end(self) -> None:
@@ -804,9 +810,9 @@ class StoreReportsTests(ReportsTestCase):
         self.store.writable_changed(True)
         self.store.closing()
         self.store.writable_changed(False)
-        self.assertEqual([record.event for record in self.logged], [Event.STORE_OPENED])
+        self.assertEqual([record.event for record in self.logged], [StoreEvent.OPENED])
         self.store.closed()
-        self.assertEqual([record.event for record in self.logged], [Event.STORE_OPENED, Event.STORE_CLOSED])
+        self.assertEqual([record.event for record in self.logged], [StoreEvent.OPENED, StoreEvent.CLOSED])
         self.assertTrue(self.health.ready)
 
     def test_close_without_open(self) -> None:
@@ -823,9 +829,9 @@ class StoreReportsTests(ReportsTestCase):
         self.assertEqual(
             [(record.event, record.attributes) for record in self.logged],
             [
-                (Event.STORE_DAMAGED, {"path": "/n.db"}),
-                (Event.STORE_SET_ASIDE, {"path": "/n.db", "aside": "/n.db.corrupt-1"}),
-                (Event.STORE_LIES_ASIDE, {"databases": 2, "newest": "/n.db.corrupt-2"}),
+                (StoreEvent.DAMAGED, {"path": "/n.db"}),
+                (StoreEvent.SET_ASIDE, {"path": "/n.db", "aside": "/n.db.corrupt-1"}),
+                (StoreEvent.LIES_ASIDE, {"databases": 2, "newest": "/n.db.corrupt-2"}),
             ],
         )
         self.assertEqual(
@@ -835,4 +841,4 @@ class StoreReportsTests(ReportsTestCase):
     def test_pruned(self) -> None:
         """Pruned records are logged by their number."""
         self.store.pruned(7)
-        self.assertEqual(self.only(Event.STORE_PRUNED).attributes, {"records": 7})
+        self.assertEqual(self.only(StoreEvent.PRUNED).attributes, {"records": 7})

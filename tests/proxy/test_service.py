@@ -37,7 +37,8 @@ from svc.proxy.records.receipt_collector import ReceiptCollector
 from svc.proxy.service import ProxyService
 from svc.settings import ConfigInvalid, ConfigProblem, parse
 from svc.store.errors import StoreStuck, StoreUnavailable
-from svc.telemetry.events import Event
+from svc.telemetry.events.daemon import DaemonEvent
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.health import PROXY_CONDITIONS, PROXY_OPTIONAL, Health
 from svc.telemetry.metrics import ProxyMetrics
 from svc.testing.ca import TestAuthority
@@ -266,7 +267,7 @@ class ServiceTestCase(LogTestCase):
 
     def failed_start(self, reason: str | None) -> str:
         """Assert that the start failed for this reason; return the logged message."""
-        record = self.only(Event.PROCESS_START_FAILED)
+        record = self.only(DaemonEvent.PROCESS_START_FAILED)
         self.assertEqual((self.fatal, record.fields.get("detail_reason")), (1, reason))
         self.assertFalse(self.health.ready)
         message: str = record.fields["message"]
@@ -291,7 +292,7 @@ class StartTests(ServiceTestCase):
         self.source.rotate(OWN, AUTHORITY.bundles())
         self.assertEqual(self.journal[4:], ["open web"])
         self.assertTrue(self.health.ready)
-        self.assertEqual(self.only(Event.PROCESS_STARTED).attributes, {"pid": os.getpid()})
+        self.assertEqual(self.only(DaemonEvent.PROCESS_STARTED).attributes, {"pid": os.getpid()})
         self.assertEqual(self.fatal, 0)
         self.stopped()
 
@@ -302,7 +303,7 @@ class StartTests(ServiceTestCase):
         self.assertEqual(self.journal, ["pages starts", "source starts", "open out"])
         self.assertFalse(self.store.writable)
         self.assertFalse(self.reload(ONE))
-        record = self.only(Event.CONFIG_REJECTED)
+        record = self.only(DaemonEvent.CONFIG_REJECTED)
         self.assertEqual(record.fields["detail_reason"], "restart_needed")
         self.assertIn("the first inbound one", record.fields["detail"])
         self.successResultOf(self.stop())
@@ -321,7 +322,7 @@ class StartTests(ServiceTestCase):
         self.proxy = self.make(OUTBOUND)
         self.start()
         self.assertFalse(self.reload(COLLECTING))
-        self.assertIn("the first one with collectReceipts", self.only(Event.CONFIG_REJECTED).fields["detail"])
+        self.assertIn("the first one with collectReceipts", self.only(DaemonEvent.CONFIG_REJECTED).fields["detail"])
         self.successResultOf(self.stop())
 
     def test_no_listener_without_a_statement(self) -> None:
@@ -342,7 +343,7 @@ class StartTests(ServiceTestCase):
         self.source.fail()
         message = self.failed_start("workload_api_unavailable")
         self.assertIn("could not start: no SVID from the Workload API at memory", message)
-        self.assertIn("svc-authority", self.only(Event.PROCESS_START_FAILED).fields["detail"])
+        self.assertIn("svc-authority", self.only(DaemonEvent.PROCESS_START_FAILED).fields["detail"])
         self.stopped()
 
     def test_issuer_that_is_never_ready(self) -> None:
@@ -359,7 +360,7 @@ class StartTests(ServiceTestCase):
             "could not start: no credentials for the notary within 60.0 s:"
             " the PQ issuer at unix:///pq.sock cannot be reached: connection refused",
         )
-        record = self.only(Event.PROCESS_START_FAILED)
+        record = self.only(DaemonEvent.PROCESS_START_FAILED)
         self.assertIn("notary.profile: classical", record.fields["detail"])
         self.assertFalse(record.failed)
         self.stopped()
@@ -431,7 +432,7 @@ class StartTests(ServiceTestCase):
             self.failed_start("listen_failed"),
             "could not start: adminAddr cannot be opened at 127.0.0.1:9902: Address already in use",
         )
-        self.assertIn("adminAddr", self.only(Event.PROCESS_START_FAILED).fields["detail"])
+        self.assertIn("adminAddr", self.only(DaemonEvent.PROCESS_START_FAILED).fields["detail"])
         self.assertEqual(self.journal, [])
 
     def test_unexpected(self) -> None:
@@ -439,7 +440,7 @@ class StartTests(ServiceTestCase):
         self.ports.broken["127.0.0.1:8443"] = RuntimeError("no")
         self.start()
         self.assertIn("could not start: no", self.failed_start(None))
-        self.assertTrue(self.only(Event.PROCESS_START_FAILED).failed)
+        self.assertTrue(self.only(DaemonEvent.PROCESS_START_FAILED).failed)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)
         self.stopped()
 
@@ -454,7 +455,7 @@ class StopDuringStartTests(ServiceTestCase):
         self.source.rotate(OWN, AUTHORITY.bundles())
         self.clock.pump([1.0] * 61)
         self.assertNotIn("open web", self.journal)
-        self.assertEqual((self.fatal, self.of(Event.PROCESS_START_FAILED)), (0, []))
+        self.assertEqual((self.fatal, self.of(DaemonEvent.PROCESS_START_FAILED)), (0, []))
         self.assertEqual(self.journal[-3:], ["store closes", "store is closed", "pages stops"])
 
     def test_while_the_issuer_is_awaited(self) -> None:
@@ -515,7 +516,7 @@ class StopTests(ServiceTestCase):
                 "pages stops",
             ],
         )
-        self.only(Event.PROCESS_STOPPED)
+        self.only(DaemonEvent.PROCESS_STOPPED)
         self.assertFalse(self.rotation.running)
 
     def test_twice(self) -> None:
@@ -527,7 +528,7 @@ class StopTests(ServiceTestCase):
         self.successResultOf(second)
         self.successResultOf(self.proxy.stopService())
         self.assertEqual(self.journal.count("store closes"), 1)
-        self.only(Event.PROCESS_STOPPED)
+        self.only(DaemonEvent.PROCESS_STOPPED)
 
     def test_waits_for_each_part(self) -> None:
         """A part that stops slowly is awaited."""
@@ -554,7 +555,7 @@ class StopTests(ServiceTestCase):
         self.stopped()
         self.assertEqual(self.journal[-2:], ["store closes", "pages stops"])
         self.assertEqual(self.fatal, 1)
-        self.only(Event.PROCESS_STOPPED)
+        self.only(DaemonEvent.PROCESS_STOPPED)
 
     def test_port_that_cannot_close(self) -> None:
         """A port that fails to close is logged too."""
@@ -591,7 +592,7 @@ class DrainTests(ServiceTestCase):
         draining = self.proxy.drain()
         self.assertEqual(self.journal[-1], "close web")
         self.assertFalse(self.health.ready)
-        self.assertEqual(self.only(Event.DRAIN_STARTED).attributes, {"connections": 1})
+        self.assertEqual(self.only(ProxyEvent.DRAIN_STARTED).attributes, {"connections": 1})
         self.assertNoResult(draining)
         self.clock.advance(0.05)
         self.assertTrue(self.wire.disconnecting)
@@ -599,7 +600,7 @@ class DrainTests(ServiceTestCase):
         self.lose(self.client)
         self.clock.advance(0.05)
         self.successResultOf(draining)
-        record = self.only(Event.DRAIN_FINISHED)
+        record = self.only(ProxyEvent.DRAIN_FINISHED)
         self.assertEqual(record.attributes, {"connections_cut": 0, "records_lost": 0})
         self.assertNotIn("outcome", {key for key, value in record.fields.items() if value == "failure"})
 
@@ -627,7 +628,7 @@ class DrainTests(ServiceTestCase):
         self.assertNotIn(b"Connection: close", self.answer(self.client, self.wire))
         draining = self.proxy.drain(2.0)
         self.assertFalse(self.health.ready)
-        self.assertEqual(self.only(Event.DRAIN_STARTED).attributes, {"connections": 1, "delay": 2.0})
+        self.assertEqual(self.only(ProxyEvent.DRAIN_STARTED).attributes, {"connections": 1, "delay": 2.0})
         # At once, not with the next sweep; and on each connection with its own next response.
         self.assertIn(b"Connection: close", self.answer(self.client, self.wire))
         self.assertTrue(self.wire.disconnecting)
@@ -651,7 +652,7 @@ class DrainTests(ServiceTestCase):
         self.lose(idle)
         self.clock.advance(0.05)
         self.successResultOf(draining)
-        self.assertEqual(self.only(Event.DRAIN_FINISHED).attributes["connections_cut"], 0)
+        self.assertEqual(self.only(ProxyEvent.DRAIN_FINISHED).attributes["connections_cut"], 0)
 
     def test_own_answers_with_a_delay(self) -> None:
         """Answers of the proxy itself ask for the same."""
@@ -668,7 +669,7 @@ class DrainTests(ServiceTestCase):
         self.clock.pump([0.05] * 4)
         self.assertTrue(self.wire.aborted)
         self.successResultOf(draining)
-        record = self.only(Event.DRAIN_FINISHED)
+        record = self.only(ProxyEvent.DRAIN_FINISHED)
         self.assertEqual((record.attributes["connections_cut"], record.fields["outcome"]), (1, "failure"))
 
     def test_records_are_awaited(self) -> None:
@@ -680,7 +681,7 @@ class DrainTests(ServiceTestCase):
         self.assertNoResult(draining)
         self.clock.pump([0.5] * 3)
         self.successResultOf(draining)
-        record = self.only(Event.DRAIN_FINISHED)
+        record = self.only(ProxyEvent.DRAIN_FINISHED)
         self.assertEqual((record.attributes["records_lost"], record.fields["outcome"]), (1, "failure"))
 
     def test_record_that_is_written_in_time(self) -> None:
@@ -693,7 +694,7 @@ class DrainTests(ServiceTestCase):
         self.notarizer.abandon(reservation)
         self.clock.advance(0.05)
         self.successResultOf(draining)
-        self.assertEqual(self.only(Event.DRAIN_FINISHED).attributes["records_lost"], 0)
+        self.assertEqual(self.only(ProxyEvent.DRAIN_FINISHED).attributes["records_lost"], 0)
 
     def test_collected_receipts_are_awaited(self) -> None:
         """So are promised receipts of peers."""
@@ -714,7 +715,7 @@ class DrainTests(ServiceTestCase):
         self.successResultOf(first)
         self.successResultOf(second)
         self.successResultOf(self.proxy.drain())
-        self.only(Event.DRAIN_STARTED)
+        self.only(ProxyEvent.DRAIN_STARTED)
 
     def test_stop_during_drain(self) -> None:
         """A stop waits for the running drain."""
@@ -727,7 +728,7 @@ class DrainTests(ServiceTestCase):
         self.successResultOf(draining)
         self.clock.advance(0)
         self.successResultOf(stopping)
-        self.only(Event.DRAIN_STARTED)
+        self.only(ProxyEvent.DRAIN_STARTED)
 
     def test_stop_after_drain(self) -> None:
         """After a drain the stop does not wait."""
@@ -846,9 +847,9 @@ class ReloadTests(ServiceTestCase):
         self.assertEqual(self.journal[-1], "open pay")
         self.assertEqual(self.announced, [ONE, TWO])
         attributes = {"changed": "listeners", "kept": 1, "closed": 0, "opened": 1}
-        for event in (Event.CONFIG_LOADED, Event.CONFIG_RELOADED):
+        for event in (DaemonEvent.CONFIG_LOADED, DaemonEvent.CONFIG_RELOADED):
             self.assertEqual(self.only(event).attributes, attributes)
-        self.assertEqual(self.only(Event.CONFIG_RELOADED).fields["outcome"], "success")
+        self.assertEqual(self.only(DaemonEvent.CONFIG_RELOADED).fields["outcome"], "success")
 
     def test_other_policy(self) -> None:
         """A new policy leaves the ports open, and closes exactly the connections whose client it refuses."""
@@ -871,7 +872,7 @@ class ReloadTests(ServiceTestCase):
 
     def rejected(self, reason: str | None) -> str:
         """Assert that the reload was refused; return the logged detail."""
-        record, operational = self.only(Event.CONFIG_REJECTED), self.only(Event.CONFIG_RELOADED)
+        record, operational = self.only(DaemonEvent.CONFIG_REJECTED), self.only(DaemonEvent.CONFIG_RELOADED)
         self.assertEqual(record.fields.get("detail_reason"), reason)
         self.assertEqual(operational.fields.get("detail"), record.fields.get("detail"))
         self.assertEqual(operational.fields["outcome"], "failure")

@@ -13,7 +13,7 @@ from svc.settings import parse
 from svc.spire.entries import EntryChanges
 from svc.spire.errors import SpireUnavailable
 from svc.spire.server import EntryFailure
-from svc.telemetry.events import Event
+from svc.telemetry.events.registrar import RegistrarEvent
 from tests.proxy.parts import LogTestCase
 from tests.registrar.test_config import TEXT
 
@@ -70,17 +70,17 @@ class RegistrarTests(LogTestCase):
         self.assertEqual("", self.keep())
         self.assertEqual({"other", *(each.id for each in SETTINGS.wanted)}, set(self.server.stored))
         self.assertEqual("", self.keep())
-        self.only(Event.REGISTRAR_CHANGED)
+        self.only(RegistrarEvent.CHANGED)
         del self.server.stored[SETTINGS.wanted[1].id]
         self.keep()
         self.assertEqual(3, len(self.server.stored))
-        self.assertEqual(2, len(self.of(Event.REGISTRAR_CHANGED)))
+        self.assertEqual(2, len(self.of(RegistrarEvent.CHANGED)))
 
     def test_server_away(self) -> None:
         """A server that is away is a condition, logged once, and its return ends it."""
         self.server.away = True
         self.assertEqual(["spire_unavailable"] * 2, [self.keep(), self.keep()])
-        self.only(Event.REGISTRAR_FAILED)
+        self.only(RegistrarEvent.FAILED)
         self.server.away = False
         self.assertEqual("", self.keep())
 
@@ -88,5 +88,5 @@ class RegistrarTests(LogTestCase):
         """An entry that the server refuses is named, and nothing is said to have changed."""
         self.server.refuses = True
         self.assertEqual("entry_refused", self.keep())
-        self.assertEqual([], self.of(Event.REGISTRAR_CHANGED))
-        self.assertIn(SETTINGS.wanted[0].id[:14], self.only(Event.REGISTRAR_FAILED).fields["detail"])
+        self.assertEqual([], self.of(RegistrarEvent.CHANGED))
+        self.assertIn(SETTINGS.wanted[0].id[:14], self.only(RegistrarEvent.FAILED).fields["detail"])

@@ -13,7 +13,9 @@ from twisted.logger import Logger
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.telemetry.audit import AuditChain, AuditChainBroken, main, verify_audit_chain
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
+from svc.telemetry.events.daemon import DaemonEvent
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.log_writer import LogWriter
 from svc.telemetry.logs import RecordObserver, emit, log_observer, missing_event
 from svc.telemetry.records import Origin, RecordBuilder
@@ -29,13 +31,13 @@ def log_of(*events: Event) -> list[bytes]:
 
 
 PAGE = log_of(
-    Event.POLICY_LOADED,
-    Event.LISTENER_OPENED,
-    Event.CONFIG_LOADED,
-    Event.CONFIG_REJECTED,
-    Event.AUTH_DENIED,
-    Event.ADMIN_DRAIN,
-    Event.DRAIN_STARTED,
+    ProxyEvent.POLICY_LOADED,
+    ProxyEvent.LISTENER_OPENED,
+    DaemonEvent.CONFIG_LOADED,
+    DaemonEvent.CONFIG_REJECTED,
+    ProxyEvent.AUTH_DENIED,
+    DaemonEvent.ADMIN_DRAIN,
+    ProxyEvent.DRAIN_STARTED,
 )
 #: The lines of the audit records in it.
 AUDITS = (0, 2, 3, 5)
@@ -55,18 +57,18 @@ class ChainTests(SynchronousTestCase):
         """Fractions in a record, and its own words in the text of another one, are nothing special."""
         stream = io.BytesIO()
         log = Logger(observer=log_observer(Origin("proxy", "1"), stream=stream, random=bytes))
-        emit(log, Event.CONFIG_LOADED, attributes={"seconds": 0.5})
-        emit(log, Event.AUTH_DENIED, detail='"audit":{"seq":7}')
+        emit(log, DaemonEvent.CONFIG_LOADED, attributes={"seconds": 0.5})
+        emit(log, ProxyEvent.AUTH_DENIED, detail='"audit":{"seq":7}')
         self.assertEqual(1, verify_audit_chain(stream.getvalue().splitlines()).records)
 
     def test_restarts(self) -> None:
         """Each start of the process begins a chain."""
-        found = verify_audit_chain([*PAGE, *log_of(Event.POLICY_LOADED), *PAGE])
+        found = verify_audit_chain([*PAGE, *log_of(ProxyEvent.POLICY_LOADED), *PAGE])
         self.assertEqual((9, 3), (found.records, found.starts))
 
     def test_last(self) -> None:
         """The digest that is given is the one that the next record names."""
-        longer = log_of(Event.POLICY_LOADED, Event.CONFIG_LOADED)
+        longer = log_of(ProxyEvent.POLICY_LOADED, DaemonEvent.CONFIG_LOADED)
         found = verify_audit_chain(longer[:1])
         self.assertEqual(json.loads(longer[1])["audit"]["prev"], found.last)
 
@@ -106,7 +108,7 @@ class ChainTests(SynchronousTestCase):
 
     def test_unwritten(self) -> None:
         """A gap that the process reports is an error too, which contains the reported count of this gap only."""
-        dropped = log_of(Event.LOGS_DROPPED)[0].replace(b'"event"', b'"attributes":{"count":2},"event"')
+        dropped = log_of(DaemonEvent.LOGS_DROPPED)[0].replace(b'"event"', b'"attributes":{"count":2},"event"')
         words = "record 4 follows record 1; in between the process says that it could not write 4 lines"
         for page in ([PAGE[0], dropped, dropped, PAGE[5]], [dropped, PAGE[0], dropped, b"{}\n", dropped, PAGE[5]]):
             error = self.assertRaises(AuditChainBroken, verify_audit_chain, page)
@@ -136,13 +138,13 @@ class ChainTests(SynchronousTestCase):
         log_writer = LogWriter(full, lambda count: builder.line(missing_event(count)), limit=700)
         log = Logger(observer=RecordObserver(builder.line, builder, log_writer.write))
         for _number in range(9):
-            emit(log, Event.CONFIG_LOADED)
+            emit(log, DaemonEvent.CONFIG_LOADED)
         missing = log_writer.dropped
         self.assertGreater(missing, 0)
         with open(path, "wb") as file:
             log_writer._descriptor = file.fileno()
             self.assertTrue(log_writer.flush())
-            emit(log, Event.CONFIG_LOADED)
+            emit(log, DaemonEvent.CONFIG_LOADED)
             self.assertTrue(log_writer.flush())
         with open(path, "rb") as file:
             error = self.assertRaises(AuditChainBroken, verify_audit_chain, file)

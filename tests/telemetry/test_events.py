@@ -9,20 +9,21 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.telemetry.events import EVENTS, Event
+from svc.telemetry.events.registry import ENUMERATIONS, EVENTS
 
 ROOT = Path(__file__).parents[2]
-REGISTRY = ROOT / "svc" / "telemetry" / "events.py"
+REGISTRY = ROOT / "svc" / "telemetry" / "events"
 PAGE = ROOT / "docs" / "telemetry.md"
 #: What has the form of an event's name and is a logger's.
 LOGGERS = {"svc.authority.library"}
+_ENUMERATIONS = {each.__name__: each for each in ENUMERATIONS}
 _NAME = re.compile(r"svc(\.[a-z][a-z0-9_]*){2,3}\Z")
 
 
 def sources() -> Iterator[tuple[Path, ast.Module]]:
-    """Every module of the product but the registry."""
+    """Every module of the product but those of the registry."""
     for path in sorted((ROOT / "svc").rglob("*.py")):
-        if path != REGISTRY:
+        if REGISTRY not in path.parents:
             yield path, ast.parse(path.read_text())
 
 
@@ -37,11 +38,12 @@ def emitted() -> dict[str, set[str]]:
 
 
 def _names(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Event":
-        if node.attr in Event.__members__:
-            yield Event[node.attr].event_name
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in _ENUMERATIONS:
+        found = _ENUMERATIONS[node.value.id].__members__.get(node.attr)
+        if found is not None:
+            yield found.event_name
         elif node.attr.isupper():
-            yield f"Event.{node.attr}"
+            yield f"{node.value.id}.{node.attr}"
     elif isinstance(node, ast.Constant) and isinstance(node.value, str) and _NAME.match(node.value):
         yield node.value
 
@@ -53,7 +55,7 @@ def is_module(name: str) -> bool:
 
 
 class RegistryTests(SynchronousTestCase):
-    """``svc/telemetry/events.py``."""
+    """``svc/telemetry/events``."""
 
     def test_every_event_has_an_emitter(self) -> None:
         """Every name of the registry is emitted somewhere."""
@@ -69,7 +71,7 @@ class RegistryTests(SynchronousTestCase):
         """docs/telemetry.md has one row for each event, with its category, its severity and when it comes."""
         rows = re.findall(r"^\| `(svc\.[a-z0-9_.]+)` \| (\w+) \| (\w+) \| (.+) \|$", PAGE.read_text(), re.MULTILINE)
         shown = {name: (category, severity) for name, category, severity, _when in rows}
-        wanted = {each.event_name: (each.category.value, each.severity.name) for each in Event}
+        wanted = {each.event_name: (each.category.value, each.severity.name) for each in EVENTS.values()}
         self.assertEqual(set(), set(wanted) - set(shown), "no row in docs/telemetry.md")
         self.assertEqual(wanted, shown)
         self.assertEqual(len(wanted), len(rows))

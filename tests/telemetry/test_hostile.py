@@ -12,7 +12,9 @@ from twisted.logger import LogLevel
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.telemetry.events import Event
+from svc.telemetry.events.daemon import DaemonEvent
+from svc.telemetry.events.proxy import ProxyEvent
+from svc.telemetry.events.registry import EVENTS
 from svc.telemetry.logs import RecordObserver, log_observer
 from svc.telemetry.records import KEY_ATTRIBUTES, KEY_EVENT, KEY_FIELDS, KEY_SEVERITY, MAX_RECORD, Origin, RecordBuilder
 from tests.telemetry.schema import defects
@@ -60,10 +62,10 @@ VALUES = st.recursive(
 )
 KEYS = st.one_of(st.text(), st.integers(), st.none(), st.binary(), st.floats(allow_nan=False))
 MAPPINGS = st.one_of(st.dictionaries(KEYS, VALUES, max_size=40), VALUES)
-EVENTS = st.fixed_dictionaries(
+LOGGED = st.fixed_dictionaries(
     {},
     optional={
-        KEY_EVENT: st.one_of(st.sampled_from(Event), VALUES),
+        KEY_EVENT: st.one_of(st.sampled_from(list(EVENTS.values())), VALUES),
         KEY_SEVERITY: VALUES,
         KEY_FIELDS: MAPPINGS,
         KEY_ATTRIBUTES: MAPPINGS,
@@ -91,10 +93,10 @@ class HostileTests(SynchronousTestCase):
         log_observer(Origin("proxy", "1"), stream=stream, random=bytes, **options)(event)
         return stream.getvalue()
 
-    @given(EVENTS)
+    @given(LOGGED)
     def test_one_record(self, event: dict[str, Any]) -> None:
         """One line, ASCII, at most 16 KiB, valid by the schema, without anything that moves a cursor."""
-        data = self.written(event | {KEY_SEVERITY: Event.RUNTIME_FAILURE.severity})
+        data = self.written(event | {KEY_SEVERITY: DaemonEvent.RUNTIME_FAILURE.severity})
         self.assertEqual((1, True), (data.count(b"\n"), data.endswith(b"\n")))
         self.assertLessEqual(len(data), MAX_RECORD)
         record = json.loads(data.decode("ascii"), parse_constant=self.fail)
@@ -108,13 +110,13 @@ class HostileTests(SynchronousTestCase):
         for event in ({"log_format": Hostile()}, {"log_format": warning, "category": Hostile(), "filename": Loud()}):
             self.assertEqual(1, self.written({**event, "log_time": 1.0}).count(b"\n"))
 
-    @given(EVENTS)
+    @given(LOGGED)
     def test_text_is_one_line(self, event: dict[str, Any]) -> None:
         """The format for people holds to one line for the same events."""
-        data = self.written(event | {KEY_SEVERITY: Event.RUNTIME_FAILURE.severity}, log_format="text")
+        data = self.written(event | {KEY_SEVERITY: DaemonEvent.RUNTIME_FAILURE.severity}, log_format="text")
         self.assertEqual(1, len(data.decode("utf-8").splitlines()))
 
-    @given(EVENTS)
+    @given(LOGGED)
     def test_severity_alone(self, event: dict[str, Any]) -> None:
         """Reading the severity of an event raises nothing either."""
         event.pop(KEY_SEVERITY, None)
@@ -123,7 +125,7 @@ class HostileTests(SynchronousTestCase):
     def test_conversion_failure_is_reported(self) -> None:
         """An event that cannot be converted gives a record with its kind and the exception."""
         fields = cast(Any, {"message": Hostile(), Hostile.__name__: 1})
-        event = {KEY_EVENT: Event.LISTENER_FAILED, KEY_FIELDS: {"outcome": Hostile(), **fields}, "log_time": 1.0}
+        event = {KEY_EVENT: ProxyEvent.LISTENER_FAILED, KEY_FIELDS: {"outcome": Hostile(), **fields}, "log_time": 1.0}
         record = json.loads(self.written(event))
         self.assertEqual("svc.runtime.failure", record["event"]["name"])
         self.assertEqual("RuntimeError", record["attributes"]["exception.type"])
@@ -139,7 +141,7 @@ class HostileTests(SynchronousTestCase):
             "infinite": float("-inf"),
             "integer": LyingInt(7),
         }
-        record = json.loads(self.written({KEY_EVENT: Event.LISTENER_OPENED, KEY_ATTRIBUTES: given_}))
+        record = json.loads(self.written({KEY_EVENT: ProxyEvent.LISTENER_OPENED, KEY_ATTRIBUTES: given_}))
         shown = {
             "most": 2**63 - 1,
             "beyond": "<integer of 65 bits>",
@@ -156,7 +158,7 @@ class HostileTests(SynchronousTestCase):
         lines: list[bytes] = []
         observer = RecordObserver(builder.line, builder, lines.append)
         for outcome in ("success", Hostile(), "success"):
-            observer({KEY_EVENT: Event.CONFIG_LOADED, KEY_FIELDS: {"outcome": outcome}})
+            observer({KEY_EVENT: DaemonEvent.CONFIG_LOADED, KEY_FIELDS: {"outcome": outcome}})
         audits = [json.loads(line).get("audit", {}).get("seq") for line in lines]
         self.assertEqual([1, None, 2], audits)
 

@@ -14,7 +14,11 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.strictjson import b64u_encode
-from svc.telemetry.events import EVENTS, Category, Event, Severity
+from svc.telemetry.events.base import Category, Severity
+from svc.telemetry.events.daemon import DaemonEvent
+from svc.telemetry.events.proxy import ProxyEvent
+from svc.telemetry.events.registry import ENUMERATIONS, EVENTS
+from svc.telemetry.events.workload import WorkloadEvent
 from svc.telemetry.logs import (
     RecordObserver,
     emit,
@@ -67,7 +71,7 @@ class RecordTests(LogCase):
         log = self.logger(origin)
         emit(
             log,
-            Event.AUTH_DENIED,
+            ProxyEvent.AUTH_DENIED,
             reason="policy_deny",
             detail_reason="no_rule",
             detail="no rule for spiffe://p/fe",
@@ -103,12 +107,12 @@ class RecordTests(LogCase):
 
     def test_every_event_validates(self) -> None:
         """A record of each registered event satisfies the published schema."""
-        for event in Event:
+        for event in EVENTS.values():
             emit(
                 self.log, event, severity=Severity.INFO, reason="r", detail="d", user="u", attributes={"n": 1, "f": 0.5}
             )
         records = self.records()
-        self.assertEqual(len(Event), len(records))
+        self.assertEqual(len(EVENTS), len(records))
         for record in records:
             self.assertEqual([], defects(record), record)
 
@@ -135,7 +139,7 @@ class RecordTests(LogCase):
 
     def test_registry(self) -> None:
         """Event names are dotted, unique, and few."""
-        self.assertEqual(len(Event), len(EVENTS))
+        self.assertEqual(sum(map(len, ENUMERATIONS)), len(EVENTS))
         for name in EVENTS:
             self.assertRegex(name, r"\Asvc(\.[a-z][a-z0-9_]*){2,3}\Z")
 
@@ -163,8 +167,8 @@ class RecordTests(LogCase):
     def test_minimum(self) -> None:
         """What is less severe than the minimum is not written, trace below debug included."""
         log = self.logger(minimum=Severity.DEBUG)
-        emit(log, Event.HEALTH_CHANGED, severity=Severity.TRACE)
-        emit(log, Event.HEALTH_CHANGED, severity=Severity.DEBUG)
+        emit(log, DaemonEvent.HEALTH_CHANGED, severity=Severity.TRACE)
+        emit(log, DaemonEvent.HEALTH_CHANGED, severity=Severity.DEBUG)
         self.assertEqual("DEBUG", self.record()["severity"])
 
     def test_event_by_name(self) -> None:
@@ -186,14 +190,14 @@ class RecordTests(LogCase):
         texts: list[str] = []
         own = Logger(namespace="svc.test", observer=LogPublisher(lambda event: texts.append(formatEvent(event))))  # type: ignore[arg-type]
         facts: dict[str, Any] = {"socket": "/run/x", "what": b"secret"}
-        emit(own, Event.SOURCE_STALE, detail_reason="gone", detail="no {such}\nfile", attributes=facts)
-        emit(own, Event.SOURCE_STALE, message="a sentence of its own")
+        emit(own, WorkloadEvent.SOURCE_STALE, detail_reason="gone", detail="no {such}\nfile", attributes=facts)
+        emit(own, WorkloadEvent.SOURCE_STALE, message="a sentence of its own")
         shown = r'Workload API not reachable detail_reason=gone detail="no {such}\x0afile" socket=/run/x what=<bytes>'
         self.assertEqual([shown, "a sentence of its own"], texts)
 
     def test_own_record_without_the_sentence(self) -> None:
         """The sentence for other observers is no detail of the record."""
-        emit(self.log, Event.SOURCE_STALE, detail_reason="gone")
+        emit(self.log, WorkloadEvent.SOURCE_STALE, detail_reason="gone")
         self.assertNotIn("detail", self.record())
 
     def test_unregistered_name(self) -> None:
@@ -221,17 +225,17 @@ class RecordTests(LogCase):
 
     def test_audit_chain(self) -> None:
         """Audit records count up and carry the hash of the one before; other records carry nothing of it."""
-        emit(self.log, Event.CONFIG_LOADED)
-        emit(self.log, Event.AUTH_DENIED)
-        emit(self.log, Event.ADMIN_DRAIN)
-        emit(self.log, Event.CONFIG_LOADED)
+        emit(self.log, DaemonEvent.CONFIG_LOADED)
+        emit(self.log, ProxyEvent.AUTH_DENIED)
+        emit(self.log, DaemonEvent.ADMIN_DRAIN)
+        emit(self.log, DaemonEvent.CONFIG_LOADED)
         lines = self.stream.getvalue().splitlines()
         audits = [json.loads(line).get("audit") for line in lines]
         digest = [b64u_encode(hashlib.sha256(line).digest()) for line in lines]
         self.assertEqual(
             [{"seq": 1, "prev": None}, None, {"seq": 2, "prev": digest[0]}, {"seq": 3, "prev": digest[2]}], audits
         )
-        self.assertEqual(Category.AUDIT, Event.CONFIG_LOADED.category)
+        self.assertEqual(Category.AUDIT, DaemonEvent.CONFIG_LOADED.category)
 
 
 class LimitTests(LogCase):
@@ -241,7 +245,7 @@ class LimitTests(LogCase):
         """A record of long texts is cut to 16 KiB and says so."""
         emit(
             self.log,
-            Event.AUTH_DENIED,
+            ProxyEvent.AUTH_DENIED,
             detail="\U0001f600" * 100_000,
             attributes={f"name{number}": "\u202e" * 5000 for number in range(MAX_ATTRIBUTES)},
         )
@@ -255,7 +259,7 @@ class LimitTests(LogCase):
         for count, truncated in ((MAX_ATTRIBUTES, False), (MAX_ATTRIBUTES + 1, True)):
             self.stream.seek(0)
             self.stream.truncate()
-            emit(self.log, Event.AUTH_DENIED, attributes={f"n{number}": number for number in range(count)})
+            emit(self.log, ProxyEvent.AUTH_DENIED, attributes={f"n{number}": number for number in range(count)})
             record = self.record()
             self.assertEqual(MAX_ATTRIBUTES, len(record["attributes"]))
             self.assertEqual(truncated, record.get("truncated", False))
@@ -265,7 +269,7 @@ class LimitTests(LogCase):
         secret: Any = b"hunter2"
         emit(
             self.log,
-            Event.AUTH_DENIED,
+            ProxyEvent.AUTH_DENIED,
             attributes={"request.authorization": "hunter2", "Cookie": "hunter2", "body": "hunter2", "raw": secret},
         )
         self.assertNotIn(b"hunter2", self.stream.getvalue())
@@ -273,15 +277,15 @@ class LimitTests(LogCase):
 
     def test_secret_behind_a_long_name(self) -> None:
         """The whole name of an attribute decides, also where the record cuts it."""
-        emit(self.log, Event.AUTH_DENIED, attributes={"a" * MAX_NAME + ".password": "hunter2"})
+        emit(self.log, ProxyEvent.AUTH_DENIED, attributes={"a" * MAX_NAME + ".password": "hunter2"})
         self.assertNotIn(b"hunter2", self.stream.getvalue())
 
     def test_unknown_outcome(self) -> None:
         """A text that is no outcome is replaced by the event's own, and no number of an audit record is left out."""
         for outcome in ("\ud800", "later", object()):
-            emit(self.log, Event.ACCESS_DENIED, outcome=cast(Any, outcome))
+            emit(self.log, ProxyEvent.ACCESS_DENIED, outcome=cast(Any, outcome))
         records = self.records()
-        self.assertEqual([Event.ACCESS_DENIED.outcome] * 3, [each["event"]["outcome"] for each in records])
+        self.assertEqual([ProxyEvent.ACCESS_DENIED.outcome] * 3, [each["event"]["outcome"] for each in records])
         self.assertEqual([1, 2, 3], [each["audit"]["seq"] for each in records])
 
     def test_long_stack(self) -> None:
@@ -296,7 +300,7 @@ class LimitTests(LogCase):
         """Any text anywhere gives one line of ASCII that is valid JSON, satisfies the schema and stays short."""
         self.stream.seek(0)
         self.stream.truncate()
-        emit(self.log, Event.AUTH_DENIED, message=message or "-", detail=detail, attributes=attributes)
+        emit(self.log, ProxyEvent.AUTH_DENIED, message=message or "-", detail=detail, attributes=attributes)
         self.log.info("{text}", text=detail)
         data = self.stream.getvalue()
         for record in self.records():
@@ -319,7 +323,7 @@ class TextTests(LogCase):
     def test_line(self) -> None:
         """Time, severity, message, then what else is known."""
         log = self.logger(log_format="text")
-        emit(log, Event.AUTH_DENIED, reason="policy_deny", detail='no "rule"', attributes={"protocol": "http"})
+        emit(log, ProxyEvent.AUTH_DENIED, reason="policy_deny", detail='no "rule"', attributes={"protocol": "http"})
         self.assertEqual(
             "2026-11-21T00:25:32.101223Z WARN  connection denied, the peer's identity is refused"
             ' reason=policy_deny detail="no \\"rule\\"" protocol=http\n',
@@ -341,7 +345,7 @@ class TextTests(LogCase):
         self.stream.seek(0)
         self.stream.truncate()
         log = self.logger(log_format="text")
-        emit(log, Event.HEALTH_CHANGED, message=message, detail=message)
+        emit(log, DaemonEvent.HEALTH_CHANGED, message=message, detail=message)
         self.assertEqual(1, len(self.stream.getvalue().decode().splitlines()))
 
 

@@ -13,7 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.identity import TrustDomain, X509Bundle
 from svc.identity.archive import BundleArchive
 from svc.identity.pqbundle import PqBundles, SequenceFell
-from svc.telemetry.events import Event
+from svc.telemetry.events.workload import WorkloadEvent
 from svc.testing.ca import TestAuthority
 from svc.workload.archive import ArchiveFile
 from svc.workload.errors import ArchiveUnusable, PqFileMalformed, PqFileMissing, PqFileRefused
@@ -119,7 +119,7 @@ class PqBundleSourceTests(FolderCase):
         self.assertEqual(len(self.source.bundles.bundle_for(DOMAIN).anchors), 2)
         self.clock.pump([1, 1, 1])
         self.assertEqual(self.changes, [1, 2])
-        self.assertEqual(2, [each.get("svc_event") for each in logged].count(Event.PQ_BUNDLE_UPDATED))
+        self.assertEqual(2, [each.get("svc_event") for each in logged].count(WorkloadEvent.PQ_BUNDLE_UPDATED))
 
     def kept(self, data: bytes, error: type[Exception], mode: int = 0o644) -> None:
         """Replace a valid file by an invalid one and assert that the valid one stays in force."""

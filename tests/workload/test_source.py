@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 
 from svc.identity import TrustDomain
 from svc.identity.svid import X509Svid
-from svc.telemetry.events import Event
+from svc.telemetry.events.workload import WorkloadEvent
 from svc.transport.creators import TlsIdentity
 from svc.workload.errors import (
     CredentialsMissing,
@@ -367,7 +367,7 @@ class LaterTests(SourceCase):
         for _turn in range(2):
             self.source.stream_opening()
             self.clock.advance(FIRST_MESSAGE_SECONDS)
-        logged = self.only(Event.SOURCE_STALE)
+        logged = self.only(WorkloadEvent.SOURCE_STALE)
         self.assertIn("no message came within 15 s", logged.fields["detail"])
         self.assertNotIn("cancelled", str(logged.fields))
 
@@ -376,7 +376,7 @@ class LaterTests(SourceCase):
         self.source.got_message(message_of(self.first))
         self.logged.clear()
         self.break_off(cause, code)
-        return self.only(Event.SOURCE_STALE).fields
+        return self.only(WorkloadEvent.SOURCE_STALE).fields
 
     def test_messages_of_failures(self) -> None:
         """A denial, the end of a stream and an outage are logged with different sentences."""
@@ -397,12 +397,12 @@ class LaterTests(SourceCase):
         damaged = message_of(self.first)
         damaged.svids[0].x509_svid = b"0"
         self.source.got_message(damaged)
-        self.assertNotIn("message", self.only(Event.UPDATE_REJECTED).fields)
+        self.assertNotIn("message", self.only(WorkloadEvent.UPDATE_REJECTED).fields)
         self.source = self.make()
         self.source.startService()
         self.logged.clear()
         self.source.got_message(damaged)
-        self.assertIn("no SVID is in use", self.only(Event.UPDATE_REJECTED).fields["message"])
+        self.assertIn("no SVID is in use", self.only(WorkloadEvent.UPDATE_REJECTED).fields["message"])
 
     def test_after_stop(self) -> None:
         """Messages that the thread delivers after the stop change nothing."""
@@ -576,13 +576,13 @@ class WithdrawalTests(SourceCase):
         for _turn in range(3):
             self.empty()
             self.clock.advance(5)
-        messages = [each.fields["message"] for each in self.of(Event.UPDATE_REJECTED)]
+        messages = [each.fields["message"] for each in self.of(WorkloadEvent.UPDATE_REJECTED)]
         until = f"withdrawn after {(NOW + timedelta(seconds=10)).isoformat()}"
         self.assertEqual([True, True, False], [until in each for each in messages])
         self.assertIn("it is withdrawn now", messages[2])
-        self.assertEqual(1, len(self.of(Event.IDENTITY_WITHDRAWN)))
+        self.assertEqual(1, len(self.of(WorkloadEvent.IDENTITY_WITHDRAWN)))
         self.empty()
-        self.assertIn("stays withdrawn", self.of(Event.UPDATE_REJECTED)[-1].fields["message"])
+        self.assertIn("stays withdrawn", self.of(WorkloadEvent.UPDATE_REJECTED)[-1].fields["message"])
 
     def test_open_stream_that_is_denied(self) -> None:
         """The answer to the repeated call may be a denial as well."""

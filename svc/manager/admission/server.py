@@ -42,7 +42,7 @@ from svc.naming import WEBHOOK_SECRET
 from svc.pages.site import ConnectionTimes, HttpService, PageRequest, QuietSite
 from svc.process.admin import finish_later
 from svc.settings import HostPort
-from svc.telemetry.events import Event
+from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.log_limits import RecordLimiter
 from svc.telemetry.logs import emit
 from svc.transport.endpoints import TransportReactor
@@ -163,7 +163,7 @@ class WebhookServer:
         (certificate,) = self._tls.chain
         emit(
             self.log,
-            Event.MANAGER_WEBHOOK_CERTIFICATE,
+            ManagerEvent.WEBHOOK_CERTIFICATE,
             attributes={
                 "serial": f"{certificate.serial_number:x}",
                 "authority_serial": f"{issuer.certificate.serial_number:x}",
@@ -214,7 +214,7 @@ class WebhookServer:
             return
         emit(
             self.log,
-            Event.MANAGER_CONNECTION_DENIED if outcome.operation == "CONNECT" else Event.MANAGER_INJECTION_DENIED,
+            ManagerEvent.CONNECTION_DENIED if outcome.operation == "CONNECT" else ManagerEvent.INJECTION_DENIED,
             detail_reason=error.reason,
             detail=str(error),
             namespace=outcome.namespace or None,

@@ -23,7 +23,7 @@ from svc.manager.identities.entries import due_changes, wanted_entries
 from svc.spire.entries import EntryChanges
 from svc.spire.errors import EntryRefused
 from svc.spire.server import EntryFailure, ServerContext, SpireServer, server_context
-from svc.telemetry.events import Event
+from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
 from svc.workload.source import WorkloadSource
 
@@ -106,7 +106,7 @@ class EntryController:
             self._metrics.entry_failed(each.action)
         counts = {"created": len(todo.create), "updated": len(todo.update), "deleted": len(todo.delete)}
         if len(failures) < sum(counts.values()):
-            emit(self.log, Event.MANAGER_ENTRIES_CHANGED, attributes={**counts, "refused": len(failures)})
+            emit(self.log, ManagerEvent.ENTRIES_CHANGED, attributes={**counts, "refused": len(failures)})
         if failures:
             first = failures[0]
             raise EntryRefused(action=first.action, entry=first.id, detail=first.detail)

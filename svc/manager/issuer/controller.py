@@ -18,7 +18,7 @@ from svc.kube.kinds import SECRETS
 from svc.manager.config import IssuerSettings
 from svc.manager.context import ClusterContext
 from svc.manager.issuer.roots import Roots, due_roots, next_change, read_roots, secret_data
-from svc.telemetry.events import Event
+from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
 
 #: Seconds until the roots are looked at again at the latest: clocks may be set.
@@ -76,7 +76,7 @@ class IssuerKeysController:
         if due != slots:
             await self._write(due, secret)
             serials = [f"{each.key.certificate.serial_number:x}" for each in due]
-            emit(self.log, Event.MANAGER_ISSUER_KEYS, attributes={"roots": " ".join(serials)})
+            emit(self.log, ManagerEvent.ISSUER_KEYS, attributes={"roots": " ".join(serials)})
         return min(max(0.05, (next_change(due) - now).total_seconds() + 0.05), _AT_LATEST)
 
     async def _write(self, slots: Roots, former: Object | None) -> None:

@@ -31,7 +31,7 @@ from svc.manager.licenses.status import (
     read_secret,
     sentence,
 )
-from svc.telemetry.events import Event
+from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
 
 #: Seconds after which the status is written anew, although only its ``observedTime`` changes.
@@ -136,7 +136,7 @@ class LicenseController:
         secret = status.get("secretRef") or {}
         emit(
             self.log,
-            Event.MANAGER_LICENSE_CHANGED,
+            ManagerEvent.LICENSE_CHANGED,
             outcome="success" if first.state.in_force else "failure",
             detail_reason=first.reason or None,
             message=sentence(first),

@@ -20,7 +20,7 @@ from svc.errors import Reason, SvcError
 from svc.kube.client import Client
 from svc.kube.kinds import SUBJECT_ACCESS_REVIEWS, TOKEN_REVIEWS
 from svc.manager.metricspage.tls import GivenTls, own_tls
-from svc.telemetry.events import Event
+from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.log_limits import RecordLimiter
 from svc.telemetry.logs import emit
 from svc.transport.heldtls import HeldTls, HeldTlsCreator
@@ -149,7 +149,7 @@ class MetricsAccess:
         if omitted is not None:
             emit(
                 self.log,
-                Event.MANAGER_METRICS_DENIED,
+                ManagerEvent.METRICS_DENIED,
                 detail_reason=error.reason,
                 detail=str(error),
                 user=error.user if isinstance(error, MetricsForbidden) else None,

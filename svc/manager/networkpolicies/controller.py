@@ -14,7 +14,7 @@ from svc.kube.errors import Conflict, KubernetesError, NotFound
 from svc.kube.kinds import NETWORK_POLICIES
 from svc.manager.context import ClusterContext
 from svc.manager.networkpolicies.policies import due_changes, wanted_spec
-from svc.telemetry.events import Event
+from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
 
 #: Seconds between two attempts while one namespace refuses: meanwhile a policy of a user in another one is not seen.
@@ -74,6 +74,6 @@ class NetworkPolicyController:
             except KubernetesError as error:
                 failures.append(error)
             else:
-                emit(self.log, Event.MANAGER_NETWORK_POLICY, attributes={"namespace": name, "action": action})
+                emit(self.log, ManagerEvent.NETWORK_POLICY, attributes={"namespace": name, "action": action})
         if failures:
             raise failures[0]

@@ -53,7 +53,10 @@ from svc.proxy.service import ProxyService
 from svc.proxy.status import proxy_members, proxy_totals
 from svc.proxy.stores import make_store, store_name
 from svc.store.retention import RetentionService
-from svc.telemetry.events import Event, Severity
+from svc.telemetry.events.base import Severity
+from svc.telemetry.events.daemon import DaemonEvent
+from svc.telemetry.events.notary import NotaryEvent
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.health import NOTARY_CONDITIONS, PROXY_CONDITIONS, PROXY_OPTIONAL, Health
 from svc.telemetry.logs import emit
 from svc.telemetry.metrics import ProxyMetrics
@@ -321,7 +324,7 @@ class Assembly:
             return None
 
     def _clock_stepped(self, seconds: float) -> None:
-        emit(_log, Event.CLOCK_STEPPED, attributes={"seconds": round(seconds, 3)})
+        emit(_log, DaemonEvent.CLOCK_STEPPED, attributes={"seconds": round(seconds, 3)})
         self._source.clock_stepped()
 
     def _svid_expiries(self) -> list[tuple[str, datetime]]:
@@ -359,10 +362,10 @@ class Assembly:
         if self._stores:
             self._health.require("store", any(_demands_records(each) for each in settings.listeners))
         if settings.policy.default == "allow" and any(each.direction == "inbound" for each in settings.listeners):
-            emit(_log, Event.POLICY_DEFAULT_ALLOW, attributes={"trust_domain": settings.trustDomain})
+            emit(_log, ProxyEvent.POLICY_DEFAULT_ALLOW, attributes={"trust_domain": settings.trustDomain})
         if self._notarizes and self._profile is Profile.CLASSICAL:
             self._health.holds("pqIssuer", "the profile classical needs none")
-            emit(_log, Event.PROFILE_WEAK, attributes={"profile": self._profile.value})
+            emit(_log, NotaryEvent.PROFILE_WEAK, attributes={"profile": self._profile.value})
 
     # -- One listener ------------------------------------------------------------------------------------------------
 
@@ -412,7 +415,7 @@ def _log_readiness(health: Health) -> None:
     calm = ready or health.draining
     emit(
         _log,
-        Event.HEALTH_CHANGED,
+        DaemonEvent.HEALTH_CHANGED,
         severity=None if calm else Severity.WARN,
         outcome="success" if ready else "failure",
         detail_reason="draining" if health.draining else failing[0].reason if failing else None,

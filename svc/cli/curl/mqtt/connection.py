@@ -39,7 +39,7 @@ from svc.client.subscriber import (
 )
 from svc.client.verification import Trust
 from svc.errors import SvcError
-from svc.telemetry.events import Severity
+from svc.telemetry.events.base import Severity
 from svc.transport import errors as transport_errors
 from svc.transport.certificates import CertificateClientCreator, tls_parameters
 from svc.transport.endpoints import CertificateClientEndpoint, PlainClientEndpoint, TcpAddress

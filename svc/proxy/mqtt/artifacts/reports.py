@@ -9,7 +9,8 @@ from twisted.logger import Logger
 
 from svc.errors import SvcError
 from svc.proxy.mqtt.artifacts.session import ArtifactKind, ArtifactsUnpublished
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.health import Health
 from svc.telemetry.log_limits import RecordLimiter
 from svc.telemetry.logs import emit
@@ -84,7 +85,7 @@ class ListenerArtifacts:
     def session_began(self, version: Version) -> None:
         """The broker takes artifacts: what it refused before is published again."""
         self._reports.holding(self._name, "session", "queue", "workload", "receipt")
-        self._reports.log_limited(Event.ARTIFACTS_BEGAN, self._name, self._prefix)
+        self._reports.log_limited(ProxyEvent.ARTIFACTS_BEGAN, self._name, self._prefix)
 
     def session_failed(self, error: SvcError) -> None:
         """There is no session; a probe that is refused or missing is a refusal of all artifacts."""
@@ -92,7 +93,7 @@ class ListenerArtifacts:
         refused = error.reason in ("artifacts_probe_refused", "artifacts_probe_missing")
         if refused:
             self._reports.counts["probe", "refused"].inc()
-        event = Event.ARTIFACTS_REFUSED if refused else Event.ARTIFACTS_FAILED
+        event = ProxyEvent.ARTIFACTS_REFUSED if refused else ProxyEvent.ARTIFACTS_FAILED
         self._reports.log_limited(event, self._name, self._prefix, error)
 
     def published(self, kind: ArtifactKind) -> None:
@@ -104,13 +105,13 @@ class ListenerArtifacts:
         """Count and log an artifact that the broker refused."""
         self._reports.counts[kind, "refused"].inc()
         self._reports.failing(self._name, kind, error)
-        self._reports.log_limited(Event.ARTIFACTS_REFUSED, self._name, self._prefix, error)
+        self._reports.log_limited(ProxyEvent.ARTIFACTS_REFUSED, self._name, self._prefix, error)
 
     def dropped(self, error: ArtifactsUnpublished) -> None:
         """Count and log a receipt that finds the queue full."""
         self._reports.counts["receipt", "dropped"].inc()
         self._reports.failing(self._name, "queue", error)
-        self._reports.log_limited(Event.ARTIFACTS_DROPPED, self._name, self._prefix, error)
+        self._reports.log_limited(ProxyEvent.ARTIFACTS_DROPPED, self._name, self._prefix, error)
 
     def ended(self, left: int) -> None:
         """Count and log the receipts that were left at the end, whose listener has no problems any more."""
@@ -118,4 +119,4 @@ class ListenerArtifacts:
         if left:
             self._reports.counts["receipt", "dropped"].inc(left)
             error = ArtifactsUnpublished("artifacts_left", broker=self._upstream, count=left)
-            self._reports.log_limited(Event.ARTIFACTS_DROPPED, self._name, self._prefix, error)
+            self._reports.log_limited(ProxyEvent.ARTIFACTS_DROPPED, self._name, self._prefix, error)

@@ -12,7 +12,8 @@ from svc.errors import SvcError, printable
 from svc.proxy.mqtt.stored.buffer.records import DeadLetter, RejectionCause, SessionKey
 from svc.proxy.mqtt.stored.buffer.sharing import BufferShares
 from svc.proxy.mqtt.stored.forwarding import AckSource, DropCause, LinkFailure, RefusalCause
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.health import Health
 from svc.telemetry.log_limits import GroupedLimiter, RecordLimiter
 from svc.telemetry.logs import emit
@@ -64,7 +65,7 @@ class BufferReports:
         self.metrics.queued.inc(messages)
         self.metrics.dead_letters_kept.set(dead_letters)
         attributes: dict[str, Value] = {"sessions": sessions, "messages": messages, "path": self.path}
-        emit(self.log, Event.BUFFER_OPENED, attributes=attributes)
+        emit(self.log, ProxyEvent.BUFFER_OPENED, attributes=attributes)
 
     def closing(self) -> None:
         """The process ends: from now on a buffer that accepts nothing is not reported."""
@@ -72,11 +73,11 @@ class BufferReports:
 
     def closed(self) -> None:
         """The buffer is closed, and everything in it is durable."""
-        emit(self.log, Event.BUFFER_CLOSED, attributes={"path": self.path})
+        emit(self.log, ProxyEvent.BUFFER_CLOSED, attributes={"path": self.path})
 
     def listener_gone(self, listener: str, messages: int) -> None:
         """Messages wait for a listener that is not there."""
-        emit(self.log, Event.BUFFER_WAITS, attributes={"listener": listener, "messages": messages})
+        emit(self.log, ProxyEvent.BUFFER_WAITS, attributes={"listener": listener, "messages": messages})
 
     def log_limited(
         self,
@@ -107,13 +108,13 @@ class BufferReports:
     def dead_letter_over(self, letter: DeadLetter | None, decision: Literal["send", "delete"]) -> None:
         """Count and log what an operator decided; None is a dead letter that cannot be read."""
         self.metrics.dead_letters_kept.dec()
-        self._log_letter(Event.BUFFER_DEAD_LETTER_OVER, letter, decision)
+        self._log_letter(ProxyEvent.BUFFER_DEAD_LETTER_OVER, letter, decision)
 
     def dead_letter_kept(
         self, letter: DeadLetter | None, reason: Literal["another_identity", "no_room", "unreadable"]
     ) -> None:
         """Log that a dead letter cannot be sent as an operator wants."""
-        self._log_letter(Event.BUFFER_DEAD_LETTER_KEPT, letter, reason)
+        self._log_letter(ProxyEvent.BUFFER_DEAD_LETTER_KEPT, letter, reason)
 
     def _log_letter(self, event: Event, letter: DeadLetter | None, reason: str) -> None:
         key = SessionKey("", "", "") if letter is None else letter.key
@@ -134,14 +135,14 @@ class BufferReports:
             self._health.holds(CONDITION)
             if self._refused:
                 self._refused = False
-                emit(self.log, Event.BUFFER_ACCEPTS, attributes={"path": self.path})
+                emit(self.log, ProxyEvent.BUFFER_ACCEPTS, attributes={"path": self.path})
         elif not self._closing:
             self._refused = True
             self._health.fails_with(CONDITION, trouble)
             detail = f"{trouble}; {trouble.hint}"
             emit(
                 self.log,
-                Event.BUFFER_REFUSES,
+                ProxyEvent.BUFFER_REFUSES,
                 detail_reason=trouble.reason,
                 detail=detail,
                 attributes={"path": self.path},
@@ -150,26 +151,26 @@ class BufferReports:
     def left_behind(self, operations: int, octets: int) -> None:
         """Log that the process ends before all was durable; none of it was acknowledged."""
         attributes: dict[str, Value] = {"operations": operations, "octets": octets, "path": self.path}
-        emit(self.log, Event.BUFFER_LEFT_BEHIND, attributes=attributes)
+        emit(self.log, ProxyEvent.BUFFER_LEFT_BEHIND, attributes=attributes)
 
     def db_error(self, op: Literal["put", "init", "close"], detail: str = "") -> None:
         """Log an error of the database, once a minute."""
-        omitted = self._limiter.admit((Event.BUFFER_FAILED, op), self._clock.seconds())
+        omitted = self._limiter.admit((ProxyEvent.BUFFER_FAILED, op), self._clock.seconds())
         if omitted is not None:
             attributes: dict[str, Value] = {"op": op, "path": self.path, "repeated": omitted or None}
-            emit(self.log, Event.BUFFER_FAILED, detail=detail or None, attributes=attributes)
+            emit(self.log, ProxyEvent.BUFFER_FAILED, detail=detail or None, attributes=attributes)
 
     def damaged(self, path: str) -> None:
         """Log that the database is damaged."""
-        emit(self.log, Event.BUFFER_DAMAGED, attributes={"path": path})
+        emit(self.log, ProxyEvent.BUFFER_DAMAGED, attributes={"path": path})
 
     def set_aside(self, path: str, aside: str) -> None:
         """Log that a damaged database was renamed."""
-        emit(self.log, Event.BUFFER_SET_ASIDE, attributes={"path": path, "aside": aside})
+        emit(self.log, ProxyEvent.BUFFER_SET_ASIDE, attributes={"path": path, "aside": aside})
 
     def lies_aside(self, paths: Sequence[str]) -> None:
         """Log that there are damaged databases that were renamed."""
-        emit(self.log, Event.BUFFER_LIES_ASIDE, attributes={"databases": len(paths), "newest": paths[-1]})
+        emit(self.log, ProxyEvent.BUFFER_LIES_ASIDE, attributes={"databases": len(paths), "newest": paths[-1]})
 
 
 class SessionReports:
@@ -187,15 +188,15 @@ class SessionReports:
         """The broker takes messages: those that wait are replayed."""
         if self._waiting and not self._replaying:
             self._replaying = self._waiting
-            self._reports.log_limited(Event.REPLAY_BEGAN, self._key, messages=self._waiting)
+            self._reports.log_limited(ProxyEvent.REPLAY_BEGAN, self._key, messages=self._waiting)
 
     def upstream_failed(self, error: SvcError) -> None:
         """There is no connection to the broker, or no longer."""
-        self._reports.log_limited(Event.FORWARDING_FAILED, self._key, error.reason, str(error))
+        self._reports.log_limited(ProxyEvent.FORWARDING_FAILED, self._key, error.reason, str(error))
 
     def page_failed(self, error: SvcError) -> None:
         """Stored messages cannot be read."""
-        self._reports.log_limited(Event.FORWARDING_FAILED, self._key, error.reason, f"{error}; {error.hint}")
+        self._reports.log_limited(ProxyEvent.FORWARDING_FAILED, self._key, error.reason, f"{error}; {error.hint}")
 
     # svc.proxy.mqtt.stored.forwarding.ForwarderObserver
 
@@ -205,7 +206,7 @@ class SessionReports:
         self._waiting += change
         if self._replaying and not self._waiting:
             replayed, self._replaying = self._replaying, 0
-            self._reports.log_limited(Event.REPLAY_ENDED, self._key, messages=replayed)
+            self._reports.log_limited(ProxyEvent.REPLAY_ENDED, self._key, messages=replayed)
 
     def stored(self) -> None:
         """Count a durable message."""
@@ -218,12 +219,12 @@ class SessionReports:
     def refused(self, cause: RefusalCause) -> None:
         """Log a message that was not accepted; the client got no acknowledgement."""
         most = self._shares.messages.most if cause == "share" else None
-        self._reports.log_limited(Event.BUFFER_FULL, self._key, cause, most=most)
+        self._reports.log_limited(ProxyEvent.BUFFER_FULL, self._key, cause, most=most)
 
     def dropped(self, cause: DropCause, code: int) -> None:
         """Log a message that is not forwarded."""
         name = ReasonCode(code).name.lower() if code else None
-        self._reports.log_limited(Event.BUFFER_MESSAGE_DROPPED, self._key, cause, code=name)
+        self._reports.log_limited(ProxyEvent.BUFFER_MESSAGE_DROPPED, self._key, cause, code=name)
 
     def dead_letter(self, topic: str, cause: RejectionCause, code: int) -> None:
         """Count and log a message that is kept for an operator."""
@@ -231,13 +232,13 @@ class SessionReports:
         self._metrics.dead_letters_kept.inc()
         name = ReasonCode(code).name.lower() if code else None
         self._reports.log_limited(
-            Event.BUFFER_DEAD_LETTER, self._key, cause, topic=printable(topic, MAX_TOPIC), code=name
+            ProxyEvent.BUFFER_DEAD_LETTER, self._key, cause, topic=printable(topic, MAX_TOPIC), code=name
         )
 
     def dead_letters_full(self, topic: str) -> None:
         """Log that a message holds back others."""
         self._reports.log_limited(
-            Event.BUFFER_DEAD_LETTERS_FULL,
+            ProxyEvent.BUFFER_DEAD_LETTERS_FULL,
             self._key,
             most=self._shares.letter_octets.most,
             topic=printable(topic, MAX_TOPIC),
@@ -246,7 +247,7 @@ class SessionReports:
     def held(self, code: int) -> None:
         """Log that a message is kept, and those behind it with it."""
         detail = f"the broker: {ReasonCode(code).name.lower()}; the message is kept and sent again"
-        self._reports.log_limited(Event.FORWARDING_FAILED, self._key, "message_refused", detail)
+        self._reports.log_limited(ProxyEvent.FORWARDING_FAILED, self._key, "message_refused", detail)
 
     def reconnected(self, success: bool) -> None:
         """Count an attempt."""
@@ -256,25 +257,25 @@ class SessionReports:
         """Count and log a session that the broker refuses."""
         name = (ReasonCode if code >= ReasonCode.UNSPECIFIED_ERROR else ReturnCode)(code).name.lower()
         self._metrics.connack_rejected(name)
-        self._reports.log_limited(Event.FORWARDING_FAILED, self._key, "upstream_refused", f"the broker: {name}")
+        self._reports.log_limited(ProxyEvent.FORWARDING_FAILED, self._key, "upstream_refused", f"the broker: {name}")
 
     def link_failed(self, failure: LinkFailure, code: int) -> None:
         """Log that the broker accepted a session, and it is closed."""
         detail = _LINK_FAILURES[failure]
         if code:
             detail = f"{detail}: {ReasonCode(code).name.lower()}"
-        self._reports.log_limited(Event.FORWARDING_FAILED, self._key, failure, detail)
+        self._reports.log_limited(ProxyEvent.FORWARDING_FAILED, self._key, failure, detail)
 
     def replay_failed(self) -> None:
         """Count and log that the broker is away for long."""
         self._metrics.replay_failures.inc()
-        self._reports.log_limited(Event.REPLAY_FAILED, self._key, messages=self._waiting)
+        self._reports.log_limited(ProxyEvent.REPLAY_FAILED, self._key, messages=self._waiting)
 
     def session_lost(self, resent: int) -> None:
         """Log that the broker forgot the session."""
-        self._reports.log_limited(Event.BUFFER_SESSION_LOST, self._key, resent=resent)
+        self._reports.log_limited(ProxyEvent.BUFFER_SESSION_LOST, self._key, resent=resent)
 
     def credentials_missing(self) -> None:
         """Log that messages wait for their client."""
         detail = "its user name and password are not stored without mqttBuffer.keys: it has to connect again"
-        self._reports.log_limited(Event.FORWARDING_FAILED, self._key, "credentials_missing", detail)
+        self._reports.log_limited(ProxyEvent.FORWARDING_FAILED, self._key, "credentials_missing", detail)

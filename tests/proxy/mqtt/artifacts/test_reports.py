@@ -9,7 +9,8 @@ from twisted.internet.task import Clock
 
 from svc.proxy.mqtt.artifacts.reports import LOG_INTERVAL, ArtifactReports
 from svc.proxy.mqtt.artifacts.session import ArtifactsUnpublished
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.health import Health
 from svc.telemetry.metrics import ProxyMetrics
 from svc.wire.mqtt import Version
@@ -48,7 +49,7 @@ class ArtifactReportsTests(LogTestCase):
         self.assertEqual("not_yet_known", self.failing())
         self.observer.session_began(Version.V5)
         self.assertEqual("", self.failing())
-        self.assertEqual({"listener": "iot", "prefix": "$.svc"}, self.attributes(Event.ARTIFACTS_BEGAN))
+        self.assertEqual({"listener": "iot", "prefix": "$.svc"}, self.attributes(ProxyEvent.ARTIFACTS_BEGAN))
 
     def attributes(self, event: Event) -> dict[str, object]:
         return {name: value for name, value in self.only(event).attributes.items() if value is not None}
@@ -79,7 +80,7 @@ class ArtifactReportsTests(LogTestCase):
         self.observer.published("workload")
         for _ in range(3):
             self.observer.refused("receipt", REFUSED)
-        record = self.only(Event.ARTIFACTS_REFUSED)
+        record = self.only(ProxyEvent.ARTIFACTS_REFUSED)
         self.assertEqual("artifacts_refused", record.fields["detail_reason"])
         for text in ("b:1", "$.svc", "not authorized (0x87)", "artifacts.username"):
             self.assertIn(text, record.fields["detail"])
@@ -95,18 +96,18 @@ class ArtifactReportsTests(LogTestCase):
         self.clock.advance(LOG_INTERVAL - 1)
         self.observer.refused("receipt", REFUSED)
         self.reports.listener("other", "x", "b:2").refused("receipt", REFUSED)
-        self.assertEqual(2, len(self.of(Event.ARTIFACTS_REFUSED)))
+        self.assertEqual(2, len(self.of(ProxyEvent.ARTIFACTS_REFUSED)))
         self.clock.advance(1)
         self.observer.refused("receipt", REFUSED)
-        self.assertEqual(1, self.of(Event.ARTIFACTS_REFUSED)[-1].attributes["repeated"])
+        self.assertEqual(1, self.of(ProxyEvent.ARTIFACTS_REFUSED)[-1].attributes["repeated"])
 
     def test_failed(self) -> None:
         """A session that ends is shown until the next one; a probe that is swallowed is a refusal."""
         self.observer.session_failed(CLOSED)
         self.assertEqual("artifacts_broker_closed", self.failing())
-        self.assertEqual("artifacts_broker_closed", self.only(Event.ARTIFACTS_FAILED).fields["detail_reason"])
+        self.assertEqual("artifacts_broker_closed", self.only(ProxyEvent.ARTIFACTS_FAILED).fields["detail_reason"])
         self.observer.session_failed(SWALLOWED)
-        self.assertEqual("artifacts_probe_missing", self.only(Event.ARTIFACTS_REFUSED).fields["detail_reason"])
+        self.assertEqual("artifacts_probe_missing", self.only(ProxyEvent.ARTIFACTS_REFUSED).fields["detail_reason"])
         self.observer.session_began(Version.V311)
         self.assertEqual("", self.failing())
 
@@ -114,7 +115,7 @@ class ArtifactReportsTests(LogTestCase):
         """A full queue is logged and shown until a receipt is published."""
         self.observer.session_began(Version.V5)
         self.observer.dropped(DROPPED)
-        self.assertIn("artifacts.queue", self.only(Event.ARTIFACTS_DROPPED).fields["detail"])
+        self.assertIn("artifacts.queue", self.only(ProxyEvent.ARTIFACTS_DROPPED).fields["detail"])
         self.assertEqual("artifacts_dropped", self.failing())
         self.observer.published("receipt")
         self.assertEqual("", self.failing())
@@ -129,7 +130,7 @@ class ArtifactReportsTests(LogTestCase):
         other.ended(3)
         self.assertEqual("", self.failing())
         self.assertEqual(3, self.count("receipt", "dropped"))
-        self.assertIn("3 receipts were not published at b:2", self.only(Event.ARTIFACTS_DROPPED).fields["detail"])
+        self.assertIn("3 receipts were not published at b:2", self.only(ProxyEvent.ARTIFACTS_DROPPED).fields["detail"])
         other.ended(1)
         self.assertEqual((4, ""), (self.count("receipt", "dropped"), self.failing()))
-        self.assertEqual(1, len(self.of(Event.ARTIFACTS_DROPPED)))
+        self.assertEqual(1, len(self.of(ProxyEvent.ARTIFACTS_DROPPED)))

@@ -13,7 +13,8 @@ from svc.proxy.mqtt.stored.buffer.limits import BufferLimits
 from svc.proxy.mqtt.stored.buffer.records import DeadLetter, SessionKey
 from svc.proxy.mqtt.stored.buffer.sharing import BufferShares
 from svc.proxy.mqtt.stored.reports import CONDITION, IDENTITY_SHARE, LOG_INTERVAL, BufferReports, SessionReports
-from svc.telemetry.events import Event
+from svc.telemetry.events.base import Event
+from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.health import Health
 from svc.telemetry.metrics import ProxyMetrics
 from svc.wire.mqtt import Connect, ReasonCode, ReturnCode
@@ -46,14 +47,14 @@ class BufferReportsTests(LogTestCase):
     def test_life(self) -> None:
         """The buffer is opened with what a former process left, and closed."""
         self.reports.opened(2, 7, 0)
-        self.assertEqual({"sessions": 2, "messages": 7, "path": PATH}, self.attributes(Event.BUFFER_OPENED))
+        self.assertEqual({"sessions": 2, "messages": 7, "path": PATH}, self.attributes(ProxyEvent.BUFFER_OPENED))
         self.assertEqual(7, self.value("buffer_messages_queued"))
         self.reports.listener_gone("former", 3)
-        self.assertEqual({"listener": "former", "messages": 3}, self.attributes(Event.BUFFER_WAITS))
+        self.assertEqual({"listener": "former", "messages": 3}, self.attributes(ProxyEvent.BUFFER_WAITS))
         self.reports.left_behind(4, 500)
-        self.assertEqual({"operations": 4, "octets": 500, "path": PATH}, self.attributes(Event.BUFFER_LEFT_BEHIND))
+        self.assertEqual({"operations": 4, "octets": 500, "path": PATH}, self.attributes(ProxyEvent.BUFFER_LEFT_BEHIND))
         self.reports.closed()
-        self.assertEqual({"path": PATH}, self.attributes(Event.BUFFER_CLOSED))
+        self.assertEqual({"path": PATH}, self.attributes(ProxyEvent.BUFFER_CLOSED))
 
     def test_refuses_and_accepts(self) -> None:
         """A buffer that accepts nothing fails a condition, not a required one, until it accepts again; both logged."""
@@ -63,29 +64,29 @@ class BufferReportsTests(LogTestCase):
         condition = self.health.condition(CONDITION)
         self.assertEqual((False, False), (condition.required, condition.holds))
         self.assertEqual(str(UNREADABLE), self.reports.trouble)
-        self.assertEqual(UNREADABLE.reason, self.only(Event.BUFFER_REFUSES).fields["detail_reason"])
+        self.assertEqual(UNREADABLE.reason, self.only(ProxyEvent.BUFFER_REFUSES).fields["detail_reason"])
         self.reports.accepting_changed(None)
         self.assertTrue(self.health.condition(CONDITION).holds)
-        self.assertEqual({"path": PATH}, self.attributes(Event.BUFFER_ACCEPTS))
+        self.assertEqual({"path": PATH}, self.attributes(ProxyEvent.BUFFER_ACCEPTS))
         self.reports.closing()
         self.reports.accepting_changed(UNREADABLE)
         self.assertTrue(self.health.condition(CONDITION).holds)
-        self.only(Event.BUFFER_REFUSES)
+        self.only(ProxyEvent.BUFFER_REFUSES)
 
     def test_database(self) -> None:
         """Errors of the database are logged once a minute; damage, and what lies aside, each time."""
         for _number in range(3):
             self.reports.db_error("put", f"error {ENOSPC}")
-        self.assertEqual({"op": "put", "path": PATH}, self.attributes(Event.BUFFER_FAILED))
+        self.assertEqual({"op": "put", "path": PATH}, self.attributes(ProxyEvent.BUFFER_FAILED))
         self.clock.advance(LOG_INTERVAL)
         self.reports.db_error("put")
-        self.assertEqual([None, 2], [each.attributes["repeated"] for each in self.of(Event.BUFFER_FAILED)])
+        self.assertEqual([None, 2], [each.attributes["repeated"] for each in self.of(ProxyEvent.BUFFER_FAILED)])
         self.reports.damaged(PATH)
-        self.assertEqual({"path": PATH}, self.attributes(Event.BUFFER_DAMAGED))
+        self.assertEqual({"path": PATH}, self.attributes(ProxyEvent.BUFFER_DAMAGED))
         self.reports.set_aside(PATH, f"{PATH}.1")
-        self.assertEqual({"path": PATH, "aside": f"{PATH}.1"}, self.attributes(Event.BUFFER_SET_ASIDE))
+        self.assertEqual({"path": PATH, "aside": f"{PATH}.1"}, self.attributes(ProxyEvent.BUFFER_SET_ASIDE))
         self.reports.lies_aside(["a", "b"])
-        self.assertEqual({"databases": 2, "newest": "b"}, self.attributes(Event.BUFFER_LIES_ASIDE))
+        self.assertEqual({"databases": 2, "newest": "b"}, self.attributes(ProxyEvent.BUFFER_LIES_ASIDE))
 
     def test_replay(self) -> None:
         """A replay is what waits when the broker is back; it ends with the last of it. Nothing waiting is no replay."""
@@ -98,11 +99,11 @@ class BufferReportsTests(LogTestCase):
             self.session.queued(1)
         self.assertEqual((3, 3), (self.value("buffer_messages_queued"), self.value("buffer_messages_stored_total")))
         self.session.upstream_connected()
-        self.assertEqual(3, self.attributes(Event.REPLAY_BEGAN)["messages"])
+        self.assertEqual(3, self.attributes(ProxyEvent.REPLAY_BEGAN)["messages"])
         for _message in range(3):
-            self.assertEqual([], self.of(Event.REPLAY_ENDED))
+            self.assertEqual([], self.of(ProxyEvent.REPLAY_ENDED))
             self.session.queued(-1)
-        self.assertEqual(3, self.attributes(Event.REPLAY_ENDED)["messages"])
+        self.assertEqual(3, self.attributes(ProxyEvent.REPLAY_ENDED)["messages"])
         self.assertEqual(0, self.value("buffer_messages_queued"))
 
     def test_acknowledgements(self) -> None:
@@ -118,7 +119,7 @@ class BufferReportsTests(LogTestCase):
         for _attempt in range(3):
             self.session.link_failed("session_kept", 0)
             self.session.link_failed("disconnected", ReasonCode.SESSION_TAKEN_OVER)
-        kept, closed = self.of(Event.FORWARDING_FAILED)
+        kept, closed = self.of(ProxyEvent.FORWARDING_FAILED)
         self.assertEqual("session_kept", kept.fields["detail_reason"])
         self.assertEqual("the broker closed the connection: session_taken_over", closed.fields["detail"])
 
@@ -128,14 +129,14 @@ class BufferReportsTests(LogTestCase):
             session = SessionReports(self.reports, KEY._replace(client_id=f"meter-{number}"), 0, self.shares)
             session.refused("messages")
             self.session.dead_letter(f"t/{number}", "rejected", 0x87)
-        self.assertEqual(IDENTITY_SHARE, len(self.of(Event.BUFFER_FULL)))
-        self.assertEqual(IDENTITY_SHARE, len(self.of(Event.BUFFER_DEAD_LETTER)))
+        self.assertEqual(IDENTITY_SHARE, len(self.of(ProxyEvent.BUFFER_FULL)))
+        self.assertEqual(IDENTITY_SHARE, len(self.of(ProxyEvent.BUFFER_DEAD_LETTER)))
         other = KEY._replace(owner="spiffe://prod.example/other")
         SessionReports(self.reports, other, 0, self.shares).refused("messages")
-        self.assertEqual(IDENTITY_SHARE + 1, len(self.of(Event.BUFFER_FULL)))
+        self.assertEqual(IDENTITY_SHARE + 1, len(self.of(ProxyEvent.BUFFER_FULL)))
         self.clock.advance(LOG_INTERVAL)
         session.refused("messages")
-        self.assertEqual(IDENTITY_SHARE, self.of(Event.BUFFER_FULL)[-1].attributes["repeated"])
+        self.assertEqual(IDENTITY_SHARE, self.of(ProxyEvent.BUFFER_FULL)[-1].attributes["repeated"])
 
     def test_share(self) -> None:
         """Where identities share what is left, the record of a refused message names who has most."""
@@ -143,7 +144,7 @@ class BufferReportsTests(LogTestCase):
         self.shares.messages.take(KEY.holder, 2)
         self.shares.messages.take(anonymous.holder, 3)
         self.session.refused("share")
-        record = self.only(Event.BUFFER_FULL)
+        record = self.only(ProxyEvent.BUFFER_FULL)
         self.assertEqual("share", record.fields["detail_reason"])
         named = {each: record.attributes[each] for each in ("owner", "most", "most_octets")}
         self.assertEqual({"owner": KEY.owner, "most": "listener iot", "most_octets": 3}, named)
@@ -153,7 +154,7 @@ class BufferReportsTests(LogTestCase):
         for number in range(2 * IDENTITY_SHARE):
             letter = DeadLetter(KEY, Connect("c"), False, message(topic=f"t/{number}"), 0.0, "rejected", 0x87)
             self.reports.dead_letter_over(letter, "delete")
-        self.assertEqual(2 * IDENTITY_SHARE, len(self.of(Event.BUFFER_DEAD_LETTER_OVER)))
+        self.assertEqual(2 * IDENTITY_SHARE, len(self.of(ProxyEvent.BUFFER_DEAD_LETTER_OVER)))
 
     def test_broker_away(self) -> None:
         """Attempts are counted by their result; a budget that is used up, and refusals, are logged too."""
@@ -163,7 +164,7 @@ class BufferReportsTests(LogTestCase):
         self.assertEqual([1, 1], counted)
         self.session.replay_failed()
         self.assertEqual(1, self.value("buffer_replay_failures_total"))
-        self.assertEqual("meter-1", self.attributes(Event.REPLAY_FAILED)["client_id"])
+        self.assertEqual("meter-1", self.attributes(ProxyEvent.REPLAY_FAILED)["client_id"])
         for code, name in ((ReasonCode.BANNED, "banned"), (ReturnCode.NOT_AUTHORIZED, "not_authorized")):
             self.session.connack_rejected(code)
             self.assertEqual(1, self.value("upstream_connack_rejected_total", reason=name))
@@ -171,7 +172,7 @@ class BufferReportsTests(LogTestCase):
         self.session.page_failed(UNREADABLE)
         self.session.credentials_missing()
         self.session.held(ReasonCode.QUOTA_EXCEEDED)
-        reasons = [each.fields["detail_reason"] for each in self.of(Event.FORWARDING_FAILED)]
+        reasons = [each.fields["detail_reason"] for each in self.of(ProxyEvent.FORWARDING_FAILED)]
         self.assertEqual(["upstream_refused", UNREADABLE.reason, "credentials_missing", "message_refused"], reasons)
 
     def test_dead_letters(self) -> None:
@@ -183,7 +184,7 @@ class BufferReportsTests(LogTestCase):
         counted = [self.value("dead_letters_total", cause=each) for each in ("rejected", "age", "too_large")]
         self.assertEqual([3, 1, 0], counted)
         self.assertEqual(7, self.value("dead_letters_kept"))
-        logged = [each.attributes for each in self.of(Event.BUFFER_DEAD_LETTER)]
+        logged = [each.attributes for each in self.of(ProxyEvent.BUFFER_DEAD_LETTER)]
         self.assertEqual(
             [("meter-1", "a"), ("meter-1", "b"), ("meter-1", "a")],
             [(each["client_id"], each["topic"]) for each in logged],
@@ -193,13 +194,13 @@ class BufferReportsTests(LogTestCase):
         self.reports.dead_letter_over(letter, "send")
         self.reports.dead_letter_over(None, "delete")
         self.assertEqual(5, self.value("dead_letters_kept"))
-        over = self.of(Event.BUFFER_DEAD_LETTER_OVER)
+        over = self.of(ProxyEvent.BUFFER_DEAD_LETTER_OVER)
         decisions = [(each.fields["detail_reason"], each.attributes.get("topic")) for each in over]
         self.assertEqual([("send", "a"), ("delete", None)], decisions)
         self.reports.dead_letter_kept(letter, "no_room")
-        self.assertEqual("no_room", self.only(Event.BUFFER_DEAD_LETTER_KEPT).fields["detail_reason"])
+        self.assertEqual("no_room", self.only(ProxyEvent.BUFFER_DEAD_LETTER_KEPT).fields["detail_reason"])
         self.session.dead_letters_full("a")
-        self.assertEqual("a", self.attributes(Event.BUFFER_DEAD_LETTERS_FULL)["topic"])
+        self.assertEqual("a", self.attributes(ProxyEvent.BUFFER_DEAD_LETTERS_FULL)["topic"])
 
     def test_messages(self) -> None:
         """What is not accepted, dropped or sent again is logged once a minute for each client and reason."""
@@ -207,8 +208,8 @@ class BufferReportsTests(LogTestCase):
             self.session.refused("octets")
             self.session.dropped("rejected", ReasonCode.NOT_AUTHORIZED)
             self.session.session_lost(2)
-        self.assertEqual("octets", self.only(Event.BUFFER_FULL).fields["detail_reason"])
-        self.assertEqual("not_authorized", self.attributes(Event.BUFFER_MESSAGE_DROPPED)["code"])
-        self.assertEqual(2, self.attributes(Event.BUFFER_SESSION_LOST)["resent"])
+        self.assertEqual("octets", self.only(ProxyEvent.BUFFER_FULL).fields["detail_reason"])
+        self.assertEqual("not_authorized", self.attributes(ProxyEvent.BUFFER_MESSAGE_DROPPED)["code"])
+        self.assertEqual(2, self.attributes(ProxyEvent.BUFFER_SESSION_LOST)["resent"])
         SessionReports(self.reports, KEY._replace(client_id="meter-2"), 0, self.shares).refused("octets")
-        self.assertEqual(2, len(self.of(Event.BUFFER_FULL)))
+        self.assertEqual(2, len(self.of(ProxyEvent.BUFFER_FULL)))
