@@ -62,7 +62,8 @@ class MqttRig:
         self.notary = self.proxy.folder / "notary.db"
         stack.callback(self.proxy.stop)
         self.proxy.start()
-        self._wrap = Credentials.fetch(authority, folder / "id", "/ns/iot/sa/device").context().wrap_socket
+        self.credentials = Credentials.fetch(authority, folder / "id", "/ns/iot/sa/device")
+        self._wrap = self.credentials.context().wrap_socket
 
     def _listener(self, name: str, **more: Any) -> dict[str, Any]:
         return {"name": name, "protocol": "mqtt", "listen": f"127.0.0.1:{self.ports[name]}", **more}
