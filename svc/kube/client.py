@@ -17,11 +17,11 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
 import aiohttp
-from kubernetes.aio.client import ApiClient, ApiException
+from kubernetes.aio.client import ApiException
 from kubernetes.aio.dynamic import DynamicClient
 
 from svc.errors import printable
-from svc.kube.configuration import configured
+from svc.kube.configuration import Way, configured
 from svc.kube.errors import Conflict, Gone, KubernetesError, NotFound
 from svc.kube.kinds import Kind
 
@@ -53,7 +53,7 @@ class Client:
     Reads and writes objects; each method may raise :class:`~svc.kube.errors.KubernetesError`.
 
     Args:
-        api: the library's client, from :func:`svc.kube.configuration.configured`.
+        way: from :func:`svc.kube.configuration.configured`.
         request: seconds within which a request is answered.
         watch: seconds after which the server ends a watch.
         silence: seconds without an event after which a watch counts as dead.
@@ -61,22 +61,34 @@ class Client:
 
     def __init__(
         self,
-        api: ApiClient,
+        way: Way,
         *,
         request: float = REQUEST_SECONDS,
         watch: int = WATCH_SECONDS,
         silence: float = SILENCE_SECONDS,
     ) -> None:
-        self._api = api
-        api.user_agent = "svc"
+        self._way = way
+        self._api = way.api
+        self._api.user_agent = "svc"
         self._seconds = request
         self._watch_seconds = watch
         self._silence = silence
-        self._dynamic = DynamicClient(api)
+        self._dynamic = DynamicClient(self._api)
+
+    @property
+    def context(self) -> str:
+        """The context of the kubeconfig; empty where the cluster is the one around the pod."""
+        return self._way.context
+
+    @property
+    def server(self) -> str:
+        """The URL of the API server."""
+        server: str = self._api.configuration.host
+        return server
 
     def unreachable(self, detail: str) -> KubernetesError:
         """Return the error of a server that does not answer."""
-        return KubernetesError("kubernetes_unreachable", server=self._api.configuration.host, detail=detail)
+        return KubernetesError("kubernetes_unreachable", server=self.server, detail=detail)
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         """Read an object."""
@@ -149,11 +161,13 @@ class Client:
         Raises:
             Gone: the server does not have them any more.
         """
+        headers = await self._headers()
         with self._translated(f"watch {kind}", kind):
             async with asyncio.timeout(self._seconds):
                 response = await self._dynamic.request(
                     *("get", _path(kind, namespace)),
                     serialize=False,
+                    header_params=headers,
                     watch="true",
                     resource_version=version,
                     timeout_seconds=self._watch_seconds,
@@ -178,13 +192,23 @@ class Client:
     async def _call(
         self, action: str, kind: Kind, method: str, path: str, body: Object | None = None, **parameters: object
     ) -> Object:
+        headers = await self._headers()
         with self._translated(action, kind):
             async with asyncio.timeout(self._seconds):
                 response = await self._dynamic.request(
-                    method, path, body, serialize=False, _request_timeout=_TIMEOUT, **parameters
+                    *(method, path, body),
+                    serialize=False,
+                    header_params=headers,
+                    _request_timeout=_TIMEOUT,
+                    **parameters,
                 )
                 answer: Object = json.loads(await response.read())
                 return answer
+
+    async def _headers(self) -> dict[str, str]:
+        """Return those of the credentials, for which a person may have to be waited for."""
+        authorization = await self._way.credentials.authorization()
+        return {"Authorization": authorization} if authorization else {}
 
     @contextmanager
     def _translated(self, action: str, kind: Kind) -> Iterator[None]:
@@ -194,6 +218,9 @@ class Client:
             raise self._refusal(action, kind, error.status, _status(error.body)) from error
         except TimeoutError as error:
             raise self.unreachable("nothing came in time") from error
+        except aiohttp.ClientHttpProxyError as error:
+            # Its text has the URL of the proxy, which may have a password.
+            raise self.unreachable(f"the proxy to it answers with HTTP status {error.status}") from error
         except (aiohttp.ClientError, OSError) as error:
             raise self.unreachable(printable(error) or type(error).__name__) from error
         except (ValueError, LookupError, TypeError) as error:
@@ -204,7 +231,8 @@ class Client:
         detail = printable(body.get("message") or f"HTTP status {status}")
         about = body.get("details") or {}
         if status == 401:
-            return KubernetesError("kubernetes_credentials", server=self._api.configuration.host, detail=detail)
+            self._way.credentials.refused()
+            return KubernetesError("kubernetes_credentials", server=self.server, detail=detail)
         if status == 403:
             return KubernetesError("kubernetes_forbidden", action=action, detail=detail)
         if status in _BUSY:

@@ -15,6 +15,9 @@ class KubernetesError(SvcError):
             "there is no access to a Kubernetes cluster: {detail}",
             "name a kubeconfig in KUBECONFIG, and one of its contexts; kubectl get --raw /version tries it",
         ),
+        "credential_plugin_failed": Reason(
+            "nothing was asked of the cluster: the credential plugin {command} of the kubeconfig {failure}", "{advice}"
+        ),
         "kubernetes_unreachable": Reason(
             "the Kubernetes API server at {server} does not answer: {detail}",
             "is the cluster running, and are server and certificate-authority of the kubeconfig right?",

@@ -124,8 +124,8 @@ class KubeCacheTests(KubeCase):
         """A watch that the server ends goes on from the last change, without a list and without a failure."""
 
         async def ended(_client: Client, namespace: str) -> None:
-            api = await configured(str(self.server.kubeconfig))
-            async with aclosing(_Counting(api, watch=2)) as client, AsyncExitStack() as stack:
+            way = await configured(str(self.server.kubeconfig))
+            async with aclosing(_Counting(way, watch=2)) as client, AsyncExitStack() as stack:
                 followed = _Followed(client, namespace)
                 await background(stack, followed.cache.run())
                 await until(lambda: client.watches == 3, "the third watch")
@@ -230,8 +230,8 @@ class KubeCacheFaultTests(KubeCase):
 
         async def hanging(client: Client, namespace: str) -> None:
             async with AsyncExitStack() as stack:
-                api = await configured(str(server.kubeconfig))
-                short = await stack.enter_async_context(aclosing(Client(api, request=1.0, silence=1.0)))
+                way = await configured(str(server.kubeconfig))
+                short = await stack.enter_async_context(aclosing(Client(way, request=1.0, silence=1.0)))
                 followed, patient = _Followed(short, namespace), _Followed(client, namespace)
                 for each in (followed, patient):
                     await background(stack, each.cache.run())

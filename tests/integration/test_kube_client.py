@@ -176,8 +176,8 @@ class KubeClientTests(KubeCase):
 
         async def in_pod(_client: Client, namespace: str) -> None:
             become(namespace, "first")
-            api = await configured(environment=environment, service_account=folder)
-            async with aclosing(Client(api)) as client:
+            way = await configured(environment=environment, service_account=folder)
+            async with aclosing(Client(way)) as client:
                 self.assertEqual(f"system:serviceaccount:{namespace}:first", await self.name_of(client))
                 become(namespace, "second")
                 self.assertEqual(f"system:serviceaccount:{namespace}:second", await self.name_of(client))

@@ -49,9 +49,9 @@ class ConfigurationTests(SynchronousTestCase):
         """Read the configuration that results."""
 
         async def read() -> Any:
-            api = await configured(kubeconfig, context, environment=environment, service_account=self.account)
-            await api.close()
-            return api.configuration
+            way = await configured(kubeconfig, context, environment=environment, service_account=self.account)
+            await way.api.close()
+            return way.api.configuration
 
         return asyncio.run(read())
 
@@ -134,15 +134,15 @@ class ConfigurationTests(SynchronousTestCase):
         self.pod()
 
         async def tokens() -> list[str]:
-            api = await configured(environment={"HOME": "/", **POD}, service_account=self.account)
+            way = await configured(environment={"HOME": "/", **POD}, service_account=self.account)
             found = []
             for text in ("first", "second\n"):
                 (self.account / "token").write_text(text)
-                found.append(await api.configuration.get_api_key_with_prefix("BearerToken"))
+                found.append(await way.credentials.authorization())
             (self.account / "token").unlink()
             with self.assertRaises(KubernetesError):
-                await api.configuration.get_api_key_with_prefix("BearerToken")
-            await api.close()
+                await way.credentials.authorization()
+            await way.api.close()
             return found
 
         self.assertEqual(["Bearer first", "Bearer second"], asyncio.run(tokens()))
