@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import strictyaml
+from svc.cli.cluster import Cluster
 from svc.cli.license import status as command
 from svc.cli.license.status import STALE, lease_defect
 from svc.kube.client import Client
@@ -22,8 +23,10 @@ from tests.integration.test_crds import STATUS
 
 NOW: Final = datetime.fromisoformat("2026-03-02T12:00:00Z")
 CURRENT: Final[dict[str, Any]] = {**STATUS, "observedTime": to_time(NOW - timedelta(seconds=20))}
+CLUSTER: Final = Cluster("https://192.0.2.1:6443", "prod")
 TABLE: Final = """\
 License Status
+  Cluster: https://192.0.2.1:6443 (context prod)
   State: Grace (next: Expired 1 day ago)
   Valid: True (Grace)
   WithinLimits: Unknown (NotMeasured: m)
@@ -84,8 +87,8 @@ class StatusCase(SynchronousTestCase):
         async def pause(seconds: float) -> None:
             pauses.append(seconds)
 
-        def on_cluster(work: Callable[[Client], Coroutine[Any, Any, Any]], _environ: object) -> object:
-            return asyncio.run(work(cast(Client, client)))
+        def on_cluster(work: Callable[[Client], Coroutine[Any, Any, Any]], _choice: object) -> object:
+            return asyncio.run(work(cast(Client, client))), CLUSTER
 
         self.patch(command, "on_cluster", on_cluster)
         self.patch(asyncio, "sleep", pause)
@@ -107,7 +110,12 @@ class TableTests(StatusCase):
         """Without a license there are few lines, and no tables; the status is 0."""
         status = {"observedTime": CURRENT["observedTime"], "state": "Missing", "conditions": []}
         ran = self.status({"status": status}, {"spec": lease(1)})
-        lines = ["License Status", "  State: Missing", "  Observed: 2026-03-02T11:59:40Z (20 seconds ago)"]
+        lines = [
+            "License Status",
+            f"  Cluster: {CLUSTER}",
+            "  State: Missing",
+            "  Observed: 2026-03-02T11:59:40Z (20 seconds ago)",
+        ]
         self.assertEqual((0, lines), (ran.status, ran.stdout.decode().splitlines()))
 
     def test_documents(self) -> None:
@@ -116,7 +124,9 @@ class TableTests(StatusCase):
             leases = [{"spec": lease(defect)}] * (1 if problem is None else 2)
             for output, read in (("json", json.loads), ("yaml", strictyaml.loads)):
                 ran = self.status({"status": CURRENT}, *leases, words=("-o", output))
-                self.assertEqual({"problem": problem, "status": CURRENT}, read(ran.stdout.decode()))
+                cluster = {"server": CLUSTER.server, "context": "prod"}
+                document = {"cluster": cluster, "problem": problem, "status": CURRENT}
+                self.assertEqual(document, read(ran.stdout.decode()))
                 self.assertEqual(0 if problem is None else 1, ran.status)
 
     def test_nothing_is_shown_unescaped(self) -> None:

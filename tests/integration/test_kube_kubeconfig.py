@@ -9,6 +9,7 @@ import json
 import os
 import ssl
 import subprocess
+import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, aclosing
 from dataclasses import dataclass, field
@@ -436,6 +437,27 @@ class KubeconfigTests(SynchronousTestCase):
                     os.kill(int(path.read_text()), 0)
 
         asyncio.run(ask())
+
+    def test_plugin_speaks(self) -> None:
+        """What a plugin writes for its user is shown, and its failure is one error with command and status."""
+        self.write(Row("", plugin(command="./fails", env=[{"name": "CODE", "value": "1234"}])))
+        words = ["license", "status", "-K", str(self.folder / "config")]
+        ran = subprocess.run(
+            [sys.executable, "-m", "svc.cli.main", *words],
+            env={"HOME": str(self.folder), "PATH": os.defpath},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        failure = (
+            "enter the code 1234\n"
+            f"svc: nothing was asked of the cluster: the credential plugin {self.folder}/fails of the kubeconfig ended "
+            "with status 3 (credential_plugin_failed)\n"
+            "     kubectl get --raw /version runs it as well\n"
+            f"     the cluster is https://127.0.0.1:{self.places['<port>']} (context context)\n"
+        )
+        self.assertEqual((1, "", failure), (ran.returncode, ran.stdout, ran.stderr))
 
     def test_table(self) -> None:
         """Each row, with our client and with kubectl, which agree."""

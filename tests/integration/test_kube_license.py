@@ -38,12 +38,14 @@ class LicenseCase(SynchronousTestCase):
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
 
     def refused(self, reason: str, *words: str, kubeconfig: Path | None = None) -> str:
-        """Run a command that is refused with one line and a hint; returns them."""
+        """Run a command that is refused with one line, a hint and the cluster; returns them."""
         ran = self.svc(*words, kubeconfig=kubeconfig)
         self.assertEqual((1, ""), (ran.returncode, ran.stdout), ran.stderr)
         lines = ran.stderr.splitlines()
-        self.assertEqual(2, len(lines), ran.stderr)
         self.assertIn(f"({reason})", lines[0])
+        cluster = "" if reason == "kubeconfig_unusable" else "     the cluster is https://"
+        self.assertTrue("".join(lines[2:]).startswith(cluster), ran.stderr)
+        self.assertEqual(3 if cluster else 2, len(lines), ran.stderr)
         return ran.stderr
 
 
@@ -63,7 +65,9 @@ class InstallTests(LicenseCase):
 
     def test_twice(self) -> None:
         """A Secret is made once; the same license, damaged by e-mail, is no change."""
-        self.assertIn(": installed: Secret", self.install())
+        installed = self.install()
+        self.assertIn(": installed: Secret", installed)
+        self.assertTrue(installed.endswith(f", {self.server.url} (context svc)\n"), installed)
         (made,) = self.secrets()
         self.assertEqual("svc.internal/license", made["type"])
         self.assertEqual({"svc.internal/license": "true"}, made["metadata"]["labels"])
@@ -145,7 +149,8 @@ class StatusTests(LicenseCase):
         self.hold(timedelta(), 3600)
         ran = self.svc("status", "-o", "json")
         self.assertEqual((0, ""), (ran.returncode, ran.stderr))
-        self.assertEqual({"problem": None, "status": status}, json.loads(ran.stdout))
+        cluster = {"server": self.server.url, "context": "svc"}
+        self.assertEqual({"cluster": cluster, "problem": None, "status": status}, json.loads(ran.stdout))
         self.assertIn("Licensee: ACME GmbH", self.svc("status").stdout)
         reader, rule = self.server.credentials("license-reader", "readers"), "license-reader"
         self.refused("kubernetes_forbidden", "status", kubeconfig=reader)

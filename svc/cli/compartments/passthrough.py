@@ -19,9 +19,8 @@ from svc.cli.compartments.command import Command, KubectlRefused
 from svc.cli.compartments.compiled import load
 from svc.cli.compartments.impersonation import impersonated
 from svc.cli.compartments.recorder import Recorder
-from svc.cli.compartments.session import selected
+from svc.cli.compartments.session import check_selected
 from svc.compartments.config import Config, at_home, kubeconfig_of, resolve
-from svc.compartments.errors import CompartmentError
 from svc.compartments.verbs import is_local, mutates, with_context
 
 if TYPE_CHECKING:
@@ -118,7 +117,8 @@ def run(words: Sequence[str], environ: Mapping[str, str], execute: Execute, cons
     with recorder.recording():
         active = impersonated(resolve(config, environ), variables)
         recorder.start(active)
-        _check(config, words, environ)
+        if mutates(words):
+            check_selected(config, environ)
         if words[0] in _OURS:
             module, function = _OURS[words[0]]
             command = Command(words, config, active, variables, console, recorder, become)
@@ -152,11 +152,6 @@ def prepared(
 def _variables(environ: Mapping[str, str], config: Config | None) -> dict[str, str]:
     kubeconfig = kubeconfig_of(config, environ) if config else ""
     return {**environ, "KUBECONFIG": kubeconfig} if kubeconfig else dict(environ)
-
-
-def _check(config: Config, words: Sequence[str], environ: Mapping[str, str]) -> None:
-    if config.explicit_switch and config.current and mutates(words) and selected(environ) != config.current:
-        raise CompartmentError("context_not_switched", name=config.current, path=config.path)
 
 
 def _first_time(environ: Mapping[str, str]) -> bool:

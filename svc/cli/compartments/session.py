@@ -12,7 +12,8 @@ import os
 from collections.abc import Mapping
 
 from svc import naming
-from svc.compartments.config import at_home
+from svc.compartments.config import Config, at_home
+from svc.compartments.errors import CompartmentError
 
 
 def selected(environ: Mapping[str, str]) -> str:
@@ -22,6 +23,17 @@ def selected(environ: Mapping[str, str]) -> str:
             return file.read()
     except OSError:
         return ""
+
+
+def check_selected(config: Config, environ: Mapping[str, str]) -> None:
+    """
+    Refuse to change something in a context that was selected elsewhere, where switching has to be explicit.
+
+    Raises:
+        CompartmentError: ``context_not_switched``.
+    """
+    if config.explicit_switch and config.current and selected(environ) != config.current:
+        raise CompartmentError("context_not_switched", name=config.current, path=config.path)
 
 
 def select(name: str, environ: Mapping[str, str]) -> None:

@@ -32,14 +32,18 @@ _INSTANTS: Final = (
 )
 
 
-def status_report(status: Mapping[str, Any], now: datetime) -> str:
+def status_report(status: Mapping[str, Any], cluster: object, now: datetime) -> str:
     """
     Describe a status: lines, a table of limits, a table of licenses.
 
     Args:
         status: as the object has it; times are aware times already, see :data:`svc.cli.license.status.TIMES`.
+        cluster: whose it is, as a text.
     """
-    lines = [ReportLine("State", shown(status.get("state", "")), mark=_state_mark(status, now))]
+    lines = [
+        ReportLine("Cluster", str(cluster)),
+        ReportLine("State", shown(status.get("state", "")), mark=_state_mark(status, now)),
+    ]
     lines += [
         ReportLine(shown(each["type"]), shown(each["status"]), mark=_because(each))
         for each in status.get("conditions") or ()

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from svc import naming
+from svc.cli.cluster import CLUSTER_FLAGS, CLUSTER_HELP
 from svc.cli.flags import Arguments, OneOf, bool_flag, value_flag
 from svc.cli.globals import SvcCommand, SvcGroup, global_options, run_group
 
@@ -30,14 +31,15 @@ def _run_install(ctx: click.Context, words: tuple[str, ...], **values: Any) -> i
     global_options(ctx)
     from svc.cli.license.install import run_install
 
-    return run_install(words[0], values["namespace"], values["dry_run"], ctx.obj)
+    named = (values["kubeconfig"], values["context"])
+    return run_install(words[0], values["namespace"], values["dry_run"], named, ctx.obj)
 
 
 def _run_status(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
     global_options(ctx)
     from svc.cli.license.status import run_status
 
-    return run_status(values["output"], ctx.obj)
+    return run_status(values["output"], (values["kubeconfig"], values["context"]), ctx.obj)
 
 
 _info_command = SvcCommand(
@@ -62,22 +64,23 @@ Examples:
 _install_command = SvcCommand(
     "install",
     params=[
+        *CLUSTER_FLAGS,
         bool_flag("-n --dry-run", "print the Secret as YAML, and make nothing"),
         value_flag("--namespace", "string", "where the Secret is made", default=naming.DEFAULT_NAMESPACE),
         Arguments("words", "FILE", minimum=1, maximum=1, noun="FILE"),
     ],
     callback=click.pass_context(_run_install),
     short_help="make a license known to a cluster",
-    help="""
+    help=f"""
     Verify a license file as "svc license info" does, and make a Secret of it, which the manager of the cluster finds.
     The same license again is no change. Other licenses stay: the one in the best state counts.
-
-    The cluster is that of KUBECONFIG or ~/.kube/config, or the one around the pod. --dry-run needs none: what it prints
-    is for "kubectl apply".
+{CLUSTER_HELP}
+    --dry-run needs no cluster: what it prints is for "kubectl apply".
     """,
     epilog="""
 Examples:
   svc license install acme.license
+  svc license install -K prod.kubeconfig --context prod acme.license
   svc license install --dry-run acme.license | kubectl apply -f -
 """,
     add_help_option=False,
@@ -85,6 +88,7 @@ Examples:
 _status_command = SvcCommand(
     "status",
     params=[
+        *CLUSTER_FLAGS,
         value_flag(
             "-o --output",
             "string",
@@ -96,15 +100,13 @@ _status_command = SvcCommand(
     ],
     callback=click.pass_context(_run_status),
     short_help="print the state of the licenses of a cluster",
-    help="""
+    help=f"""
     Print what the manager of a cluster says about its licenses: the state, the license that counts, what is in use of
     its limits, and all licenses that were found. It is the status of the object SvcLicenseStatus.
 
     The exit status is 0 whatever the state is. It is 1 where there is no status, and where it is printed but cannot be
     relied on, since no manager runs or it does not write.
-
-    The cluster is that of KUBECONFIG or ~/.kube/config, or the one around the pod.
-    """,
+{CLUSTER_HELP}    """,
     epilog="""
 Examples:
   svc license status

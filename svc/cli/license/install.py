@@ -7,10 +7,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from svc import naming
+from svc.cli.cluster import choose, on_cluster
 from svc.cli.documents import document_text, read_file
 from svc.cli.errors import UsageRefused
 from svc.cli.globals import Invocation
-from svc.cli.license.cluster import on_cluster
 from svc.cli.license.reading import refusal, warn_of_test_vendor
 from svc.envelope.errors import EnvelopeError
 from svc.errors import printable
@@ -26,17 +26,20 @@ if TYPE_CHECKING:
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
-def run_install(path: str, namespace: str, dry_run: bool, invocation: Invocation) -> int:
+def run_install(path: str, namespace: str, dry_run: bool, named: tuple[str, str], invocation: Invocation) -> int:
     """
     Carry out ``svc license install``; returns the exit status 0.
 
+    Args:
+        named: the kubeconfig and the context of the flags.
+
     Raises:
-        CommandFailed: the license was refused, and nothing was asked of a cluster.
+        CommandFailed: the license was refused, and nothing was asked of a cluster; or for what the cluster refused, and
+            LicenseRefused where the Secret is there and is another one.
         FileUnreadable: there is no such file.
         UsageRefused: the namespace cannot be one.
-        LicenseRefused: the Secret is there and is another one.
         CliError: the client of Kubernetes is not installed.
-        KubernetesError: there is no cluster, or it refused the Secret.
+        CompartmentError, KubernetesError: there is no cluster.
     """
     console = invocation.console
     if not _NAMESPACE.fullmatch(namespace):
@@ -50,10 +53,11 @@ def run_install(path: str, namespace: str, dry_run: bool, invocation: Invocation
     if dry_run:
         console.write_text(document_text(secret, "yaml"))
     else:
-        made = on_cluster(partial(_installed, verified, secret), invocation.environ)
+        choice = choose(*named, invocation.environ, changes=True)
+        made, cluster = on_cluster(partial(_installed, verified, secret), choice)
         shown = f"license {verified.license.id} of {printable(verified.license.licensee)}"
         change = "installed" if made else "installed already, nothing was changed"
-        console.write_text(f"{shown}: {change}: Secret {namespace}/{secret['metadata']['name']}\n")
+        console.write_text(f"{shown}: {change}: Secret {namespace}/{secret['metadata']['name']}, {cluster}\n")
     _warn(verified, namespace, invocation)
     return 0
 

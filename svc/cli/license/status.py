@@ -8,10 +8,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from svc import naming
+from svc.cli.cluster import choose, on_cluster
 from svc.cli.documents import document_text
 from svc.cli.errors import CliError
 from svc.cli.globals import Invocation
-from svc.cli.license.cluster import on_cluster
 from svc.cli.license.clusterreport import status_report
 from svc.cli.license.report import distance
 
@@ -32,22 +32,31 @@ class _Found(NamedTuple):
     unknown: str = ""
 
 
-def run_status(output: str, invocation: Invocation) -> int:
+def run_status(output: str, named: tuple[str, str], invocation: Invocation) -> int:
     """
     Carry out ``svc license status``; returns the exit status 0.
 
+    Args:
+        named: the kubeconfig and the context of the flags.
+
     Raises:
-        CliError: there is no status, or it was printed and is not current.
-        KubernetesError: there is no cluster, or it refused.
+        CommandFailed: there is no status, or the cluster refused.
+        CliError: the status was printed and is not current, or the client of Kubernetes is not installed.
+        CompartmentError, KubernetesError: there is no cluster.
     """
     console = invocation.console
-    found = on_cluster(partial(_read, invocation=invocation), invocation.environ)
+    choice = choose(*named, invocation.environ, changes=False)
+    found, cluster = on_cluster(partial(_read, invocation=invocation), choice)
     now = invocation.now()
     problem = _problem(found, now)
     if output == "table":
-        console.write_text(status_report(_with_times(found.status), now))
+        console.write_text(status_report(_with_times(found.status), cluster, now))
     else:
-        document = {"problem": None if problem is None else problem.reason, "status": found.status}
+        document = {
+            "cluster": {"server": cluster.server, "context": cluster.context or None},
+            "problem": None if problem is None else problem.reason,
+            "status": found.status,
+        }
         console.write_text(document_text(document, output))
     if found.unknown:
         console.warn(f"whether a manager runs is not known: {found.unknown}")
