@@ -177,8 +177,8 @@ class Message:
         self, qos: QoS, retain: bool, dup: bool, packet_id: int, identifiers: tuple[int, ...], now: float
     ) -> Publish:
         # Rounded up: a message that has not expired must not be sent as expired, nor one that did not wait as
-        # shortened.
-        left = None if self.expires is None else max(0, ceil(self.expires - now))
+        # shortened. A repetition may have expired, and must not say 0, which some receivers take for no expiry.
+        left = None if self.expires is None else max(1, ceil(self.expires - now))
         properties = self.properties.replace(message_expiry=left, subscription_identifiers=identifiers)
         return Publish(self.topic, self.payload, qos, retain, dup, packet_id, properties)
 

@@ -14,9 +14,9 @@ USER = Properties(user=(("name", "value"),))
 VERSIONS = (Version.V311, Version.V5)
 
 
-def sent(message: Message, version: Version, *, retain: bool) -> Publish:
+def sent(message: Message, version: Version, *, retain: bool, now: float = 0.0) -> Publish:
     """Read what is sent."""
-    octets = encode(Connack(), version, "server") + message.encoded(version, 0, retain=retain)
+    octets = encode(Connack(), version, "server") + message.encoded(version, 0, retain=retain, now=now)
     (_connack, packet) = Decoder("server", version).feed(octets)
     assert isinstance(packet, Publish), packet
     return packet
@@ -49,6 +49,17 @@ class SizeTests(SynchronousTestCase):
         """What is taken out of the packet is not held."""
         packet = Publish("", b"", properties=Properties(topic_alias=1, message_expiry=9))
         self.assertEqual(Message.from_publish(packet, "t", "", 0.0).size, Message("t", b"").size)
+
+
+class ExpiryTests(SynchronousTestCase):
+    """What receivers of MQTT 5.0 are told."""
+
+    def test_never_none(self) -> None:
+        """The rest of the interval is rounded up; the repetition of an expired message says the shortest one."""
+        message = Message.from_publish(Publish("t", b"", 1, properties=Properties(message_expiry=9)), "t", "", 100.0)
+        for now, left in ((100.0, 9), (100.5, 9), (108.5, 1), (109.0, 1), (200.0, 1)):
+            packet = sent(message, Version.V5, retain=False, now=now)
+            self.assertEqual(left, packet.properties.message_expiry, now)
 
 
 class SharedOctetsTests(SynchronousTestCase):

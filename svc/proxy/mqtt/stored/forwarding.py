@@ -248,7 +248,7 @@ class ForwarderLinks(Protocol):
         """
 
     def hold_client(self) -> None:
-        """Read nothing more of the client: something is outstanding."""
+        """Something is outstanding: read nothing more of the client."""
 
     def resume_client(self) -> None:
         """Nothing is: call :meth:`Forwarder.resume_client` in a turn of its own, then read the client."""
@@ -564,8 +564,7 @@ class Forwarder:
 
     def admitted(self, *, admitted: bool, now: Moment) -> None:
         """The record of the message that waits was admitted, or refused."""
-        self._now = now
-        waiting, self._admitting = self._admitting, None
+        self._now, waiting, self._admitting = now, self._admitting, None
         if waiting is not None and admitted:
             self._got_admitted(*waiting)
         self.waits.end(Wait.ADMISSION)
@@ -1148,7 +1147,8 @@ class Forwarder:
             self._queue.popleft()
             self._queue_octets -= message.size
             if expired:
-                self._drop(message, "expired")
+                self._finish(message)
+                self._expire(message)
             elif message.qos:
                 batch.append(self._window.take(message))
                 self._store.changed(message)
@@ -1174,9 +1174,16 @@ class Forwarder:
         self._advance()
 
     def _flush(self) -> None:
-        """Send what the Receive Maximum allows."""
+        """Send what the Receive Maximum allows, and drop what has expired, unless the broker may have it with QoS 2."""
         while not self._paused and (flight := self._window.next_to_send(single=self._refusals > 0)) is not None:
-            message, packet = flight.message, self._publish_packet(flight)
+            message = flight.message
+            if message.expired(self._now.wall) and not (flight.sent and message.qos == 2):
+                self._window.answered(message.upstream_id)
+                if message.qos:
+                    self._finish(message)
+                self._expire(message)
+                continue
+            packet = self._publish_packet(flight)
             limit = self._capabilities.maximum_packet_size
             if limit is not None and len(encode(packet, Version.V5, "client")) > limit:
                 if not self._reject(flight, "too_large", ReasonCode.PACKET_TOO_LARGE):
@@ -1191,12 +1198,11 @@ class Forwarder:
                 self._answered(message, ReasonCode.SUCCESS, "middleware")
 
     def _publish_packet(self, flight: Flight) -> Publish:
-        """PUBLISH as the broker accepts it, with the rest of its expiry interval [MQTT-3.3.2-6]."""
-        message, capabilities = flight.message, self._capabilities
-        properties = message.properties
+        """PUBLISH as the broker accepts it; the rest of its expiry [MQTT-3.3.2-6] is never 0, which may mean none."""
+        message, properties, capabilities = flight.message, flight.message.properties, self._capabilities
         if properties.message_expiry is not None:
             waited = max(0, int(self._now.wall - message.stored))
-            properties = properties.replace(message_expiry=max(0, properties.message_expiry - waited))
+            properties = properties.replace(message_expiry=max(1, properties.message_expiry - waited))
         qos = message.qos
         if capabilities.maximum_qos == 1 and qos == 2:
             qos = 1
@@ -1364,9 +1370,8 @@ class Forwarder:
             self._store.received(self.session, packet_id, known)
             acknowledge()
 
-    def _drop(self, message: BufferedMessage, cause: DropCause) -> None:
-        self._finish(message)
-        self._observer.dropped(cause, 0)
+    def _expire(self, message: BufferedMessage) -> None:
+        self._observer.dropped("expired", 0)
         self._answered(message, ReasonCode.SUCCESS, "middleware")
 
     def _finish(self, message: BufferedMessage) -> None:

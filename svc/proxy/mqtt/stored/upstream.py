@@ -210,8 +210,7 @@ class BufferedUpstream:
 
     def pauseProducing(self) -> None:
         """The broker reads slower than is sent."""
-        if not self._over:
-            self._owner.upstream_full(full=True)
+        self._owner.upstream_full(full=True)
 
     def resumeProducing(self) -> None:
         """The broker caught up."""

@@ -311,6 +311,7 @@ class ModelBroker:
 
     def _publish(self, session: BrokerSession, packet: Publish) -> list[Packet]:
         name = packet.packet_id
+        assert packet.properties.message_expiry != 0, "some brokers take that for no expiry"
         code = 0x87 if packet.payload in self.rejects else 0
         if packet.qos:
             self._unfinished.add(name)

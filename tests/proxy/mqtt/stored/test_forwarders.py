@@ -377,11 +377,14 @@ class ClientTests(StoredCase):
 class DeadLetterTests(StoredCase):
     """What an operator does with messages that the broker does not accept."""
 
-    def rejected(self, client_id: str = "c", svid: X509Svid = CALLER, *, leave: bool = False) -> Device:
+    def rejected(
+        self, client_id: str = "c", svid: X509Svid = CALLER, *, leave: bool = False, expiry: int | None = None
+    ) -> Device:
         """A client whose message has become a dead letter."""
         device = self.rig.device(client_id, svid=svid)
         self.rig.broker_accepts()
-        self.publish(device, 1)
+        device.send(Publish("t", b"1", 1, packet_id=1, properties=Properties(message_expiry=expiry)))
+        self.rig.settle()
         [message] = [each for each in self.rig.broker_takes() if isinstance(each, Publish)]
         self.rig.broker_sends(puback(message.packet_id, ReasonCode.NOT_AUTHORIZED))
         self.assertEqual(0, self.rig.sessions.messages)
@@ -413,6 +416,21 @@ class DeadLetterTests(StoredCase):
         self.assertEqual(([b"1"], (0, 0.0)), ([each.payload for each in self.rig.broker_acknowledges()], self.letters))
         self.rig.settle(LOOK_INTERVAL)
         self.assertEqual(([], 0), (self.rig.broker_acknowledges(), self.rig.sessions.messages))
+
+    def test_sent_when_it_has_expired(self) -> None:
+        """An expired dead letter that is sent is dropped as any other message, with its client and without."""
+        for leave in (False, True):
+            device = self.rejected(leave=leave, expiry=3)
+            self.rig.settle(3.0)
+            self.wants(Wanted.SEND)
+            if leave:
+                self.rig.broker_accepts()
+            self.assertEqual(([], (0, 0.0)), (self.rig.broker_acknowledges(), self.letters))
+            self.assertEqual(0, self.rig.sessions.messages)
+            device.leave()
+            self.rig.settle()
+            self.rig.broker_leaves()
+            self.rig.settle()
 
     def test_sent_without_its_client(self) -> None:
         """A session that is over begins once more, for the message alone, after a restart too."""

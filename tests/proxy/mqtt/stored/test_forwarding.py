@@ -566,6 +566,54 @@ class SendingTests(ForwardingCase):
         self.assertEqual(2, world.notes.events.count(("dropped", "expired", 0)))
         self.assertEqual([Acknowledgement(PUBREC, 3)], world.to_client)
 
+    def test_expired_before_it_is_sent(self) -> None:
+        """One that finds nothing before it is dropped, too: at its end already, or before it is durable."""
+        for interval, seconds in ((0, 0.0), (10, 10.5)):
+            world = self.opened()
+            for qos in (0, 1, 2):
+                world.publish(b"%d" % qos, qos, message_expiry=interval)
+                if qos == 0 and interval:
+                    [sent] = world.to_broker
+                    self.assertEqual(interval, sent.properties.message_expiry)
+            world.to_broker.clear()
+            world.pass_time(seconds)
+            assert world.forwarder is not None
+            world.forwarder.wake(world.now)
+            world.settle()
+            self.assertEqual(([], {b"1", b"2"}), (world.broker.delivered, world.client.acknowledged))
+            self.assertEqual(3 - bool(interval), world.notes.events.count(("dropped", "expired", 0)))
+            self.assertEqual(({}, 0), (world.store.messages, world.notes.in_buffer))
+
+    def test_expired_repetition(self) -> None:
+        """What may have come to the broker is repeated with QoS 2 only, with the shortest interval."""
+        world = self.opened()
+        for qos in (1, 2):
+            world.publish(b"%d" % qos, qos, message_expiry=10)
+        world.store.commit()
+        self.assertEqual([10, 10], [each.properties.message_expiry for each in world.to_broker])
+        world.lose_link()
+        world.pass_time(20)
+        world.broker_accepts()
+        world.store.commit()
+        [repeated] = world.to_broker
+        self.assertEqual((b"2", True, 1), (repeated.payload, repeated.dup, repeated.properties.message_expiry))
+        world.settle()
+        self.assertEqual([(b"2", 2)], world.broker.delivered)
+        self.assertEqual(1, world.notes.events.count(("dropped", "expired", 0)))
+
+    def test_expired_while_it_is_held(self) -> None:
+        """A message that the broker does not accept for now is dropped when it has expired meanwhile."""
+        world = self.opened()
+        world.broker.busy = QUOTA
+        world.publish(b"1", 1, message_expiry=1)
+        world.settle()
+        self.assertIn(("held", QUOTA), world.notes.events)
+        world.broker.busy = 0
+        world.pass_time(5)
+        world.settle()
+        self.assertEqual(([], 0), (world.broker.delivered, world.notes.in_buffer))
+        self.assertIn(("dropped", "expired", 0), world.notes.events)
+
     def test_limits_of_the_broker(self) -> None:
         """QoS and retain are lowered to what the broker accepts; what is too large is dropped and reported."""
         for maximum, expected in ((None, 2), (1, 1), (0, 0)):
