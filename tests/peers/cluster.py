@@ -110,6 +110,7 @@ tlsCertFile: {folder}/pki/kubelet.crt
 tlsPrivateKeyFile: {folder}/pki/kubelet.key
 cgroupDriver: cgroupfs
 cgroupsPerQOS: false
+cgroupRoot: /{cgroup}
 enforceNodeAllocatable: []
 failCgroupV1: false
 failSwapOn: false
@@ -378,13 +379,12 @@ class Cluster:
 
     def down(self) -> None:
         """End it and remove everything of it, also what a killed run has left."""
-        containers = self._containers()
         if pid := self.pid:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             # The namespaces are gone when all processes in them are: the kernel ends those first.
             _until(lambda: self.pid == 0 or _is_zombie(pid), 30)
-        _remove_cgroups(containers)
+        _remove_cgroups(self._cgroup)
         with _locked():
             if self.folder.is_dir():
                 _until(lambda: _removed(self.folder), 10)
@@ -533,7 +533,7 @@ class Cluster:
         authority.issue("kubelet", NODE, sans=(NODE, "127.0.0.1", network.node))
         authority.issue("admin", "admin", groups=("system:masters",))
         authority.kubeconfig(self.kubeconfig, f"https://{network.node}:6443", "admin")
-        values = {"folder": self.folder, "pause": _PAUSE, "cni": _CNI, "dns": network.dns}
+        values = {"folder": self.folder, "pause": _PAUSE, "cni": _CNI, "dns": network.dns, "cgroup": self._cgroup}
         for name, template in (("containerd.toml", _CONTAINERD), ("kubelet.yaml", _KUBELET), ("Corefile", _COREDNS)):
             (self.folder / name).write_text(template.format_map(values))
         (self.folder / "resolv.conf").write_text(f"nameserver {network.dns}\n")
@@ -571,6 +571,7 @@ class Cluster:
         ]
 
     def _launch_others(self, network: _Network) -> None:
+        _make_cgroups(self._cgroup)
         pki = self.folder / "pki"
         same = [
             f"--{each}={self.kubeconfig}"
@@ -631,11 +632,10 @@ class Cluster:
             last = _last_line(self.log(name)) or "it wrote nothing"
             raise ClusterFailed(f"{name} is not ready: {last[:300]}", f"its log is {self.folder / 'log' / name}.log")
 
-    def _containers(self) -> list[str]:
-        try:
-            return os.listdir(self.folder / "containerd" / "state" / "io.containerd.runtime.v2.task" / "k8s.io")
-        except FileNotFoundError:
-            return []
+    @property
+    def _cgroup(self) -> str:
+        """The control group of all containers of this cluster; of the kubelet, since QoS classes have none here."""
+        return f"svc-cluster-{self.name}"
 
 
 def _volume(name: str, path: Path) -> dict[str, object]:
@@ -717,18 +717,25 @@ def _removed(folder: Path) -> bool:
     return not folder.exists()
 
 
-def _remove_cgroups(containers: Sequence[str]) -> None:
+def _make_cgroups(name: str) -> None:
+    """Without a weight of its own, all containers of a cluster together weigh as much as one process of the host."""
+    for file, value, enable in (("cpu/{}/cpu.shares", 16384, ""), ("{}/cpu.weight", 625, "+cpu")):
+        path = Path("/sys/fs/cgroup", file.format(name))
+        if not (path.parents[1] / "cgroup.procs").exists():
+            continue
+        if enable:
+            (path.parents[1] / "cgroup.subtree_control").write_text(enable)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f"{value}\n")
+
+
+def _remove_cgroups(name: str) -> None:
     """Containers whose runtime was killed leave theirs."""
-    # os.walk passes over what goes away meanwhile, where Path.glob raises.
-    for place, _groups, _files in os.walk("/sys/fs/cgroup"):
-        for each in containers if place.endswith("/k8s.io") else ():
-            for folder, _folders, _files in os.walk(f"{place}/{each}", topdown=False):
-                with contextlib.suppress(OSError):
-                    Path(folder).rmdir()
-    for parent in Path("/sys/fs/cgroup").glob("*/k8s.io"):
-        # It stays while another cluster has containers.
-        with contextlib.suppress(OSError):
-            parent.rmdir()
+    for root in (Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").glob("*")):
+        # os.walk passes over what goes away meanwhile.
+        for folder, _folders, _files in os.walk(root / name, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
 
 
 def _last_line(text: str) -> str:
