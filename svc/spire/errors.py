@@ -9,7 +9,10 @@ class SpireUnavailable(SvcError):
     """the SPIRE server at {address} does not answer: {detail}"""
 
     reason = "spire_unavailable"
-    hint = "is the SPIRE server running and ready, and is the address right?"
+    hint = (
+        "is the SPIRE server running and ready, and is the address right? After a loss of its data, agents take the new"
+        ' root only with rebootstrap_mode = "auto", or when restarted without their data'
+    )
 
 
 class EntriesRefused(SvcError):

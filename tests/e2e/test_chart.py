@@ -14,14 +14,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from twisted.trial.unittest import SynchronousTestCase
-
 from svc import strictyaml
 from svc.manager.networkpolicies.policies import policy_spec
+from tests.e2e.faults import Faults
 from tests.e2e.platform import Platform
 from tests.peers.kubernetes import folder_of
 from tests.peers.pages import Command, page, steps
-from tests.peers.waiting import Shared, eventually
+from tests.peers.waiting import TOP, Shared, eventually
 
 NEEDS_TOOLS = ("helm",)
 WEB = "spiffe://prod.example.org/ns/shop/sa/web"
@@ -169,13 +168,15 @@ class Story:
 STORY = Shared(Story)
 
 
-class ChartTests(SynchronousTestCase):
+class ChartTests(Faults):
     """From an empty cluster to an empty cluster."""
 
     def setUp(self) -> None:
         """Install it once."""
         self.story: Story = STORY.get()
-        self.kubectl = self.story.platform.kubectl
+        self.platform = self.story.platform
+        self.domain = "prod.example.org"
+        self.kubectl = self.platform.kubectl
 
     def test_1_installed(self) -> None:
         """All pods are ready; the hook said what it made, and account and rights of the hook are gone."""
@@ -194,14 +195,14 @@ class ChartTests(SynchronousTestCase):
             "--dry-run=server",
             "--overwrite",
         )
-        command = self.story.platform.cluster.kubectl_command(*label)
+        command = self.platform.cluster.kubectl_command(*label)
         warned = subprocess.run(command, capture_output=True, text=True, check=True).stderr
         found = set(re.findall(r"^Warning: ([\w-]+)-\w+(?: \(.*\))?: ", warned, re.MULTILINE))
         self.assertEqual({"spire-agent", "svc-agent"}, found, warned)
 
     def test_2_verified(self) -> None:
         """An ordinary Deployment got the proxy; a client verifies statement and receipt of a request to it."""
-        [pod] = self.story.platform.json("-n", "shop", "pods", "-l", "app=web")["items"]
+        [pod] = self.platform.json("-n", "shop", "pods", "-l", "app=web")["items"]
         self.assertEqual("true", pod["metadata"]["labels"]["svc.internal/proxy-injected"])
         command = ("svc", "curl", "-n", "signRequest", "--print-receipt", "--expect-id", WEB, "https://web.shop:8443/")
         said = self.kubectl("-n", "shop", "exec", "client", "--", "sh", "-c", f"{' '.join(command)} 2>&1")
@@ -214,7 +215,7 @@ class ChartTests(SynchronousTestCase):
         for part in ("spire-server", "spire-agent", "svc-manager", "svc-agent"):
             [service] = [
                 each
-                for each in self.story.platform.json(
+                for each in self.platform.json(
                     "-n", "svc-system", "services", "-l", "svc.internal/prometheus-scrape=true"
                 )["items"]
                 if each["spec"]["selector"]["app"] == part
@@ -234,12 +235,41 @@ class ChartTests(SynchronousTestCase):
 
     def address(self, namespace: str, label: str) -> str:
         """The address of a pod."""
-        return str(self.story.platform.json("-n", namespace, "pods", "-l", label)["items"][0]["status"]["podIP"])
+        return str(self.platform.json("-n", namespace, "pods", "-l", label)["items"][0]["status"]["podIP"])
 
     def metrics(self, address: str, port: int) -> str:
         """What is exposed there."""
         with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=30) as answer:
             return str(answer.read(), "utf-8")
+
+    def test_3_no_failed_request(self) -> None:
+        """
+        No request fails while SVIDs are renewed, leader and issuer are replaced, and SPIRE loses all entries.
+
+        The entries of service accounts are the manager's, which makes them again.
+        """
+        # Longer than the issuer is away on a busy machine: post-quantum leaves live as long.
+        self.story.run(UPGRADE, "spire.x509SvidTtl=45s")
+        injected = (TOP / "docs" / "examples" / "kubernetes" / "injected.yaml").read_text()
+        self.kubectl("apply", "-f", "-", data=injected.replace("spiffe://example.org/", f"spiffe://{self.domain}/"))
+        self.rolled_out("mall", "deployment/web")
+        self.kubectl("-n", "mall", "wait", "pod/client", "--for=condition=Ready", "--timeout=60s")
+        self.under_load(
+            *("mall", self.agent_deleted, self.server_killed, self.driver_restarted),
+            *(self.leader_killed, self.issuer_deleted, self.entries_lost, self.pod_deleted, self.rolled),
+        )
+
+    def test_3_spire_lost(self) -> None:
+        """A SPIRE server that has lost all its data has another root; all is verified again without hands."""
+        for each in self.spire_data().iterdir():
+            each.unlink()
+        before = self.certificates("mall")
+        self.server_killed("svc-system")
+        eventually(lambda: not before & self.certificates("mall"), 120, what="SVIDs under the new root")
+        web = f"spiffe://{self.domain}/ns/mall/sa/web"
+        curl = f"kubectl -n mall exec client -- svc curl -s -n signRequest https://web.mall:8443/ --expect-id {web}"
+        eventually(lambda: self.platform.shell.run(curl)[0] == 0, what="a verified request")
+        self.kubectl("delete", "namespace", "mall", "--wait")
 
     def test_4_upgraded(self) -> None:
         """An upgrade takes other values over, and keeps the keys; another one keeps the values."""
@@ -247,9 +277,7 @@ class ChartTests(SynchronousTestCase):
         self.story.run(MONITORING, "manager.replicas=1", "proxy.notarization=workload")
         self.assertEqual(keys, self.story.keys())
         self.assertEqual("workload", self.cluster_settings()["injection"]["notarization"])
-        self.assertEqual(
-            1, self.story.platform.json("-n", "svc-system", "deployment", "svc-manager")["spec"]["replicas"]
-        )
+        self.assertEqual(1, self.platform.json("-n", "svc-system", "deployment", "svc-manager")["spec"]["replicas"])
         self.assertIn("'observability'", str(self.story.policies("svc-system")["svc-core-metrics"]))
         self.story.until_shop_has({"svc-proxy-metrics": policy_spec(9092, "observability")})
         self.story.run(UPGRADE, "manager.replicas=2")
@@ -257,7 +285,7 @@ class ChartTests(SynchronousTestCase):
 
     def cluster_settings(self) -> Any:
         """The section ``cluster`` of the manager."""
-        found = self.story.platform.json("-n", "svc-system", "configmap", "svc-manager-config")
+        found = self.platform.json("-n", "svc-system", "configmap", "svc-manager-config")
         return strictyaml.loads(found["data"]["cluster.yaml"])
 
     def test_4_trust_domain(self) -> None:
@@ -309,9 +337,9 @@ class ChartTests(SynchronousTestCase):
         self.story.run(UNINSTALL)
         self.until_left(set())
         self.assertEqual({}, self.story.policies("shop"))
-        mounts = self.story.platform.cluster.node_exec("cat", "/proc/mounts")
+        mounts = self.platform.cluster.node_exec("cat", "/proc/mounts")
         self.assertNotIn("kubernetes.io~csi", mounts)
-        registry = self.story.platform.cluster.node_exec("ls", "/var/lib/kubelet/plugins_registry")
+        registry = self.platform.cluster.node_exec("ls", "/var/lib/kubelet/plugins_registry")
         self.assertEqual("", registry.strip())
 
     def until_left(self, wanted: set[str]) -> None:
