@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from cryptography import x509
 from cryptography.x509.oid import ExtensionOID
 
-from svc.identity.encoding import CertificateEncoding, NotDer, check_serial_number, der_element
+from svc.identity.encoding import CertificateEncoding, NotDer, check_octets, der_element
 from svc.identity.errors import SvidInvalid, SvidMalformed
 from svc.identity.spiffeid import MAX_SPIFFE_ID, SCHEME
 
@@ -145,7 +145,7 @@ def load_certificate(der: bytes) -> x509.Certificate:
 
 def load_presented(der: bytes) -> x509.Certificate:
     """Read a DER certificate of a peer; it is refused where the library would only issue a warning."""
-    check_serial_number(der)
+    check_octets(der)
     return load_certificate(der)
 
 

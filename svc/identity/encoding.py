@@ -34,7 +34,7 @@ _LENGTHS: Final = {
 _SUBJECT_KEY_ID: Final = bytes.fromhex("0603551d0e")
 _AUTHORITY_KEY_ID: Final = bytes.fromhex("0603551d23")
 _INTEGER, _OCTET_STRING, _OID, _UTF8, _UNIVERSAL, _BMP, _SEQUENCE = 0x02, 0x04, 0x06, 0x0C, 0x1C, 0x1E, 0x30
-_VERSION, _EXTENSIONS, _KEY_IDENTIFIER = 0xA0, 0xA3, 0x80
+_VERSION, _EXTENSIONS, _KEY_IDENTIFIER, _AUTHORITY_SERIAL = 0xA0, 0xA3, 0x80, 0x82
 _CONSTRUCTED: Final = 0x20
 
 
@@ -117,22 +117,37 @@ class CertificateEncoding:
         except NotDer as error:
             raise SvidMalformed(defect="the subject or the issuer of a certificate is unreadable") from error
         _check_extensions(self.extensions)
+        serial = _inner(_value(self.extensions, _AUTHORITY_KEY_ID), _SEQUENCE) or b""
+        while serial:
+            try:
+                tag, start, end = der_element(serial, 0)
+            except NotDer:
+                break
+            if tag == _AUTHORITY_SERIAL:
+                _check_serial(serial[start:end])
+            serial = serial[end:]
 
 
-def check_serial_number(der: bytes) -> None:
+def check_octets(der: bytes) -> None:
     """
-    Refuse a DER certificate whose serial number is not positive, for which the library would only issue a warning.
+    Refuse a DER certificate whose serial number is not positive, for which the library would only issue a warning, or
+    whose signature is not whole octets: the library passes over the number of unused bits, so that the same certificate
+    would have other octets.
 
     Octets that are not a certificate pass: the library refuses them.
     """
     try:
         _, signed, _ = der_element(der, 0)
-        _, at, _ = der_element(der, signed)
-        tag, start, end = _serial_number(der, at)
+        _, at, end = der_element(der, signed)
+        tag, start, stop = _serial_number(der, at)
+        _, _, end = der_element(der, end)
+        _, signature, _ = der_element(der, end)
     except NotDer:
         return
     if tag == _INTEGER:
-        _check_serial(der[start:end])
+        _check_serial(der[start:stop])
+    if der[signature : signature + 1] != b"\0":
+        raise SvidMalformed(defect="the signature of a certificate has unused bits")
 
 
 def _serial_number(data: bytes, at: int) -> tuple[int, int, int]:

@@ -187,6 +187,25 @@ class CertificateTests(SynchronousTestCase):
         bundles = type(BUNDLES).of(type(ROOT.bundle()).from_certificates(ROOT.trust_domain, [root]))
         self.assertEqual(verify_svid(ROOT.svid().chain, bundles, NOW).anchor, root)
 
+    def test_unused_bits_of_a_signature(self) -> None:
+        """A number of unused bits is refused: the library would pass over it."""
+        whole = bytearray(LEAF.public_bytes(Encoding.DER))
+        at = len(whole) - len(LEAF.signature) - 1
+        self.assertEqual(0, whole[at])
+        for bits in (1, 7, 8, 255):
+            whole[at] = bits
+            self.assertIsInstance(refusal(bytes(whole)), SvidMalformed, bits)
+
+    def test_serial_number_of_the_issuer(self) -> None:
+        """A serial number of the issuer that is not positive is malformed; the library would only issue a warning."""
+        whole = LEAF.public_bytes(Encoding.DER)
+        identifier = LEAF.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+        assert identifier is not None
+        old = der(0x80, identifier)
+        self.assertEqual(1, whole.count(old))
+        changed = der(0x82, b"\x80" + identifier[1:])
+        self.assertIsInstance(refusal(whole.replace(old, changed)), SvidMalformed)
+
     def test_versions(self) -> None:
         """Undefined versions are malformed."""
         for version in (b"\x00", b"\x01", b"\x03", b"\x7f", b"\x80", b"\x00\xff" * 9, b""):
