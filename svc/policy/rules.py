@@ -294,7 +294,8 @@ class AuthorizationPolicy:
         namespace: of a policy that belongs to one.
         enforced: otherwise what it would change is only reported (``DryRun``).
         rank: among policies that allow. Of each rank that there is one has to allow, so that those of a higher rank
-            only narrow what those of a lower one allow.
+            only narrow what those of a lower one allow. Unless given, a policy that belongs to a namespace has a higher
+            one than those that belong to none.
     """
 
     name: str
@@ -302,7 +303,11 @@ class AuthorizationPolicy:
     rules: tuple[Rule, ...] = ()
     namespace: str = ""
     enforced: bool = True
-    rank: int = 0
+    rank: int = -1
+
+    def __post_init__(self) -> None:
+        if self.rank < 0:
+            object.__setattr__(self, "rank", 2 if self.namespace else 0)
 
     @property
     def qualified_name(self) -> str:
