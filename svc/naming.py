@@ -105,6 +105,7 @@ METRICS_PORT: Final = "svc-metrics"
 #: The ConfigMap with the policies that a namespace has written for itself, and the one that the manager compiles.
 POLICIES_CONFIG_MAP: Final = "svc-policies"
 COMPILED_CONFIG_MAP: Final = "svc-policies-compiled"
+COMPILED_FILE: Final = "policies.yaml"
 #: The configuration of the webhook that reviews policies.
 POLICIES_CONFIGURATION: Final = "svc-policies"
 

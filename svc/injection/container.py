@@ -17,6 +17,7 @@ from svc.injection.errors import InjectionRefused
 from svc.injection.ports import InjectedPort
 from svc.naming import (
     COMPILED_CONFIG_MAP,
+    COMPILED_FILE,
     CSI_DRIVER,
     CSI_SOURCE_ATTRIBUTE,
     DEFAULT_NOTARY_DATABASE,
@@ -87,7 +88,7 @@ def configuration(
         "startTimeout": "never",
         "withdrawalGrace": "5m",
         "notary": {"pqIssuer": str(settings.pqIssuer), "pqIssuerID": settings.pqIssuerID},
-        "policy": {"clusterFiles": [f"{_COMPILED}/*"], "files": [f"{_POLICIES}/*"]},
+        "policy": {"clusterFiles": [f"{_COMPILED}/{COMPILED_FILE}"], "files": [f"{_POLICIES}/*"]},
         "listeners": [_listener(port, settings) for port in ports],
         "workload": {"labels": dict(sorted(labels.items())), "annotations": dict(sorted(shown.items()))},
     }
@@ -162,7 +163,10 @@ def proxy_volumes(source: str) -> list[dict[str, object]]:
         {"name": STATE_VOLUME, "emptyDir": {}},
         {"name": WORKLOAD_API_VOLUME, "csi": csi},
         # Not optional: no proxy starts without the policies of the cluster, or loses them with the ConfigMap.
-        {"name": COMPILED_VOLUME, "configMap": {"name": COMPILED_CONFIG_MAP}},
+        {
+            "name": COMPILED_VOLUME,
+            "configMap": {"name": COMPILED_CONFIG_MAP, "items": [{"key": COMPILED_FILE, "path": COMPILED_FILE}]},
+        },
         {"name": POLICIES_VOLUME, "configMap": {"name": POLICIES_CONFIG_MAP, "optional": True}},
     ]
 

@@ -20,6 +20,7 @@ from svc.manager.context import ClusterContext
 from svc.manager.identities.controller import EntryController
 from svc.manager.licenses.controller import LicenseController
 from svc.manager.metrics import ManagerMetrics
+from svc.manager.policies.controller import PolicyController
 from svc.naming import DOMAIN, MANAGER
 from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.log_limits import FailureStreak
@@ -28,7 +29,7 @@ from svc.telemetry.logs import emit
 #: Seconds until the next attempt after somebody else changed an object: the watch brings what it is now.
 _AFTER_CONFLICT: Final = 0.2
 #: Those that the metrics of reconciles name.
-CONTROLLERS: Final = (EntryController.name, LicenseController.name)
+CONTROLLERS: Final = (EntryController.name, LicenseController.name, PolicyController.name)
 
 
 class Controller(Protocol):

@@ -22,6 +22,7 @@ from svc.kube.election import LEASES
 from svc.kube.errors import NotFound
 from svc.kube.kinds import (
     CLAIMS,
+    CONFIG_MAPS,
     CUSTOM_RESOURCES,
     DEPLOYMENTS,
     MUTATING_WEBHOOKS,
@@ -35,11 +36,13 @@ from svc.naming import (
     ANNOTATION_TRUST_DOMAIN,
     AUTHORITY,
     AUTHORITY_KEYS_SECRET,
+    COMPILED_CONFIG_MAP,
     CONNECTIONS_CONFIGURATION,
     CSI_DRIVER,
     LABEL_MANAGED_BY,
     MANAGER,
     NETWORK_POLICY,
+    POLICIES_CONFIGURATION,
     WEBHOOK_CONFIGURATION,
     WEBHOOK_SECRET,
 )
@@ -124,11 +127,13 @@ async def remove(client: Client, namespace: str, *, purge: bool) -> None:
     await _until(lambda: _unused(client, namespace))
     await _delete(client, MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION)
     await _delete(client, VALIDATING_WEBHOOKS, CONNECTIONS_CONFIGURATION)
+    await _delete(client, VALIDATING_WEBHOOKS, POLICIES_CONFIGURATION)
     await _delete(client, LEASES, MANAGER, namespace)
-    own = {"labels": f"{LABEL_MANAGED_BY}={MANAGER}", "fields": f"metadata.name={NETWORK_POLICY}"}
-    policies, _version = await client.list(NETWORK_POLICIES, **own)
-    for each in policies:
-        await _delete(client, NETWORK_POLICIES, NETWORK_POLICY, each["metadata"]["namespace"])
+    for kind, name in ((NETWORK_POLICIES, NETWORK_POLICY), (CONFIG_MAPS, COMPILED_CONFIG_MAP)):
+        own = {"labels": f"{LABEL_MANAGED_BY}={MANAGER}", "fields": f"metadata.name={name}"}
+        found, _version = await client.list(kind, **own)
+        for each in found:
+            await _delete(client, kind, name, each["metadata"]["namespace"])
     leftovers = [(CUSTOM_RESOURCES, each["metadata"]["name"], "") for each in custom_resources()]
     leftovers += [(SECRETS, name, namespace) for name in _SECRETS]
     for kind, name, place in leftovers:

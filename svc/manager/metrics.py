@@ -60,12 +60,16 @@ class ManagerMetrics:
         self._sync_errors = counter("svc_manager_agent_sources_sync_errors", text)
         text = "Registration entries that the SPIRE server did not accept, at each attempt"
         self._entry_failures = counter("svc_manager_spire_entry_failures", text, ["action"])
+        # The name is that of the specification.
+        self._policies = gauge("svc_manager_policies_total", "Policies, by the kind cluster or namespace", ["kind"])
         self._begin(controllers)
 
     def _begin(self, controllers: tuple[str, ...]) -> None:
         """Make the series whose labels have closed values."""
         for result in ("allowed", "denied", "error"):
             self._reviews.labels("CREATE", "pods", result)
+        for kind in ("cluster", "namespace"):
+            self._policies.labels(kind)
         for action in ("create", "update", "delete"):
             self._entry_failures.labels(action)
         for name in controllers:
@@ -81,6 +85,10 @@ class ManagerMetrics:
     def license_valid(self, valid: Callable[[], bool]) -> None:
         """Ask at each scrape whether there is a valid license."""
         self._valid.set_function(lambda: float(valid()))
+
+    def policies(self, kind: str, count: int) -> None:
+        """Set how many policies there are."""
+        self._policies.labels(kind).set(count)
 
     def reloaded(self) -> None:
         """Count that a configuration was put in force."""

@@ -21,8 +21,10 @@ from svc.errors import SvcError
 from svc.kube.cache import run_all
 from svc.kube.client import Client, connect
 from svc.kube.errors import KubernetesError
+from svc.manager.admission.configuration import CONNECT_PATH, PATH, POLICIES_PATH
+from svc.manager.admission.connections import ConnectionReviews
 from svc.manager.admission.controller import WebhookController
-from svc.manager.admission.server import WebhookServer, answers
+from svc.manager.admission.server import Answer, WebhookServer, answers
 from svc.manager.config import ManagerSettings, WebhookSettings
 from svc.manager.context import ClusterContext
 from svc.manager.control import CONTROLLERS, Control, Controller, Supervised
@@ -32,6 +34,9 @@ from svc.manager.issuer.controller import IssuerKeysController
 from svc.manager.metrics import ManagerMetrics
 from svc.manager.metricspage.access import MetricsAccess
 from svc.manager.networkpolicies.controller import LONGEST_PAUSE, NetworkPolicyController
+from svc.manager.policies.controller import PolicyController
+from svc.manager.policies.review import LicenseEffect
+from svc.manager.reviews import Reviews
 from svc.process.clock import utc_now
 from svc.process.daemon import Daemon
 from svc.process.history import Totals
@@ -87,6 +92,7 @@ class Manager(Daemon[ManagerSettings]):
         self._hot: HotConfiguration | None = None
         self._context: ClusterContext | None = None
         self._control: Control | None = None
+        self._policies: PolicyController | None = None
         self._controlling: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
         self._valid = False
@@ -144,12 +150,23 @@ class Manager(Daemon[ManagerSettings]):
         return WebhookServer(
             settings,
             self.settings.namespace,
-            lambda: self._context,
+            self._answers(),
             self._metrics,
             self._reactor,
             self._now,
             partial(self._health.report, WEBHOOK),
         )
+
+    def _answers(self) -> Mapping[str, Answer]:
+        """What the webhook answers, by its paths."""
+        reviews = Reviews(lambda: self._context, lambda: self._policies, self._license_effect)
+        connections = ConnectionReviews(lambda: self._client)
+        return {PATH: reviews.pod, CONNECT_PATH: connections.answer, POLICIES_PATH: reviews.policy}
+
+    def _license_effect(self) -> LicenseEffect | None:
+        licenses = None if self._control is None else self._control.licenses
+        found = licenses.effect if licenses is not None and licenses.synced else None
+        return None if found is None else LicenseEffect(*found)
 
     def _further(self, context: ClusterContext) -> Iterator[Supervised[Controller]]:
         """Make the controllers of what is configured."""
@@ -163,9 +180,11 @@ class Manager(Daemon[ManagerSettings]):
         if spire is not None:
             make = partial(EntryController, context, spire, self._reactor)
             yield Supervised(make, self._metrics, longest_pause=spire.every)
+        policies = Supervised(partial(PolicyController, context), self._metrics, longest_pause=LONGEST_PAUSE)
+        self._policies = policies.controller
+        yield policies
         # Also where there shall be none: those that are there are deleted.
-        policies = partial(NetworkPolicyController, context)
-        yield Supervised(policies, self._metrics, longest_pause=LONGEST_PAUSE)
+        yield Supervised(partial(NetworkPolicyController, context), self._metrics, longest_pause=LONGEST_PAUSE)
 
     def _configured(self, client: Client, configuration: ManagerConfiguration) -> None:
         """Run the controllers under another configuration; those before are cancelled first."""

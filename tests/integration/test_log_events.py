@@ -46,6 +46,10 @@ ELSEWHERE = {
     "svc.manager.connection.denied": "integration/test_manager_webhook.py",
     "svc.manager.issuer_keys.changed": "integration/test_manager_issuer.py",
     "svc.manager.network_policy.changed": "integration/test_manager_network_policies.py",
+    **{
+        f"svc.manager.{name}": "integration/test_manager_policies.py"
+        for name in ("policies.compiled", "policy.changed", "policy.refused")
+    },
     "svc.manager.metrics.denied": "integration/test_manager.py",
     "svc.agent.csi.registered": "integration/test_agent.py",
     "svc.agent.csi.failed": "integration/test_agent.py",

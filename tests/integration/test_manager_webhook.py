@@ -45,6 +45,7 @@ class WebhookCase(ManagerCase):
     def remove(self) -> None:
         """Remove the configuration, as whoever removes the manager does."""
         self.server.kubectl("delete", *CONFIGURATION, "--ignore-not-found")
+        self.server.kubectl("delete", "validatingwebhookconfiguration", "svc-policies", "--ignore-not-found")
 
     def webhook(self, injection: dict[str, Any] | None = INJECTION, **settings: Any) -> RunningManager:
         """Start a manager, and wait until its webhook is called."""

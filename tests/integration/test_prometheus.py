@@ -6,12 +6,14 @@ import re
 import urllib.request
 from contextlib import ExitStack
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
 from ruamel.yaml import YAML
 from twisted.trial.unittest import SynchronousTestCase
 
 from docs.generator.dashboards import broker_metrics
 from svc.data import FOLDER
+from svc.manager.control import CONTROLLERS
+from svc.manager.metrics import ManagerMetrics
 from svc.telemetry.metrics import ProxyMetrics
 from tests.integration.metrics_rig import SHARED, page
 from tests.peers.independent_clients import RawConnection
@@ -47,6 +49,16 @@ class ScrapeTests(SynchronousTestCase):
         self.assertEqual((0, b"", b""), (ran.returncode, ran.stdout, ran.stderr))
         # It does report an invalid name.
         self.assertTrue(promtool("check", "metrics", data=text + b"svc_proxy_more 1\n").stderr)
+
+    def test_lint_of_the_manager(self) -> None:
+        """Nothing is reported of its families but the name that the specification gives to one gauge."""
+        registry = CollectorRegistry()
+        ManagerMetrics(registry, CONTROLLERS)
+        ran = promtool("check", "metrics", data=generate_latest(registry))
+        said = [line for line in (ran.stdout + ran.stderr).decode().splitlines() if line]
+        self.assertEqual(
+            ['svc_manager_policies_total non-counter metrics should not have "_total" suffix'], said, ran.returncode
+        )
 
     def differing(self, prometheus: RunningPrometheus) -> dict[str, tuple[list[float], float]]:
         """Return the values that Prometheus has and the page has not."""

@@ -66,6 +66,13 @@ class ManagerMetricsTests(SynchronousTestCase):
         self.assertEqual(1.0, self.value("spire_entry_failures_total", action="create"))
         self.assertEqual(0.0, self.value("spire_entry_failures_total", action="update"))
 
+    def test_policies(self) -> None:
+        """How many there are of each kind, from the start."""
+        self.assertEqual(0.0, self.value("policies_total", kind="cluster"))
+        self.metrics.policies("namespace", 3)
+        self.metrics.policies("namespace", 2)
+        self.assertEqual(2.0, self.value("policies_total", kind="namespace"))
+
     def test_reloads(self) -> None:
         """A success is that of all sources, an error that of one."""
         self.metrics.reloaded()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from svc.compartments.admission import GROUP_PREFIX
+from svc.kube.kinds import CLUSTER_POLICIES, POLICIES
 from svc.manager.config import WebhookSettings
 from svc.naming import (
     CONNECTIONS_CONFIGURATION,
@@ -14,11 +15,13 @@ from svc.naming import (
     LABEL_INJECTION,
     LABEL_MANAGED_BY,
     MANAGER,
+    POLICIES_CONFIGURATION,
     WEBHOOK_CONFIGURATION,
 )
 
 PATH: Final = "/inject"
 CONNECT_PATH: Final = "/connect"
+POLICIES_PATH: Final = "/policies"
 #: Namespaces that never get the proxy; that of the manager is another one.
 _NEVER: Final = ("kube-node-lease", "kube-public", "kube-system")
 
@@ -61,9 +64,25 @@ def connections_configuration(settings: WebhookSettings, namespace: str, bundle:
     return _configuration(CONNECTIONS_CONFIGURATION, webhook)
 
 
-def _configuration(name: str, webhook: dict[str, Any]) -> dict[str, Any]:
+def policies_configuration(settings: WebhookSettings, namespace: str, bundle: str) -> dict[str, Any]:
+    """Return the configuration of the reviews of policies. Without a manager they can be deleted, and no more."""
+    webhooks = []
+    for name, operations, failure_policy in (
+        ("policies", ["CREATE", "UPDATE"], "Fail"),
+        ("deletions", ["DELETE"], "Ignore"),
+    ):
+        webhook = _webhook(settings, namespace, bundle, POLICIES_PATH, f"{name}.{DOMAIN}", "", [])
+        resources = [CLUSTER_POLICIES.plural, POLICIES.plural]
+        rule = {"apiGroups": [DOMAIN], "apiVersions": ["v1alpha1"], "scope": "*"}
+        rule |= {"operations": operations, "resources": resources}
+        webhook |= {"failurePolicy": failure_policy, "namespaceSelector": {}, "rules": [rule]}
+        webhooks.append(webhook)
+    return _configuration(POLICIES_CONFIGURATION, *webhooks)
+
+
+def _configuration(name: str, *webhooks: dict[str, Any]) -> dict[str, Any]:
     metadata = {"name": name, "labels": {LABEL_MANAGED_BY: MANAGER}}
-    return {"metadata": metadata, "webhooks": [webhook]}
+    return {"metadata": metadata, "webhooks": list(webhooks)}
 
 
 def _webhook(

@@ -18,10 +18,21 @@ from svc.kube.cache import Cache, run_all
 from svc.kube.client import Object
 from svc.kube.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kind
 from svc.manager.admission.authorities import Authorities, advance
-from svc.manager.admission.configuration import connections_configuration, contains, webhook_configuration
+from svc.manager.admission.configuration import (
+    connections_configuration,
+    contains,
+    policies_configuration,
+    webhook_configuration,
+)
 from svc.manager.config import WebhookSettings
 from svc.manager.context import ClusterContext
-from svc.naming import CONNECTIONS_CONFIGURATION, MANAGER, WEBHOOK_CONFIGURATION, WEBHOOK_SECRET
+from svc.naming import (
+    CONNECTIONS_CONFIGURATION,
+    MANAGER,
+    POLICIES_CONFIGURATION,
+    WEBHOOK_CONFIGURATION,
+    WEBHOOK_SECRET,
+)
 
 #: Seconds within which all API servers have seen a new configuration, at most a tenth of an authority's life.
 _SETTLED: Final = timedelta(seconds=60)
@@ -29,6 +40,10 @@ _SETTLED: Final = timedelta(seconds=60)
 _WRITTEN: Final = 0.2
 #: Seconds until an authority is looked at again at the latest: clocks may be set.
 _AT_LATEST: Final = 3600.0
+
+
+#: Stands for a configuration that is not there.
+_MISSING: Final[Object] = {"webhooks": [{}]}
 
 
 class WebhookController:
@@ -57,10 +72,15 @@ class WebhookController:
         self._now = context.now
         self._life = timedelta(seconds=settings.authorityLife)
         self._secrets = context.named(SECRETS, WEBHOOK_SECRET, changed, namespace=context.namespace)
-        self._configurations = context.named(MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION, self._seen)
-        self._connections: Cache | None = None
+        wanted = [
+            (MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION, webhook_configuration),
+            (VALIDATING_WEBHOOKS, POLICIES_CONFIGURATION, policies_configuration),
+        ]
         if settings.compartments:
-            self._connections = context.named(VALIDATING_WEBHOOKS, CONNECTIONS_CONFIGURATION, changed)
+            wanted.append((VALIDATING_WEBHOOKS, CONNECTIONS_CONFIGURATION, connections_configuration))
+        self._configurations = [
+            (kind, context.named(kind, name, self._seen), configuration) for kind, name, configuration in wanted
+        ]
         self._changed = changed
         self._on_published = published
         #: When the configuration had a bundle for the first time.
@@ -69,8 +89,7 @@ class WebhookController:
 
     @property
     def caches(self) -> Sequence[Cache]:
-        further = () if self._connections is None else (self._connections,)
-        return self._secrets, self._configurations, *further
+        return self._secrets, *(cache for _kind, cache, _configuration in self._configurations)
 
     async def follow(self) -> None:
         await run_all(self.caches)
@@ -86,12 +105,9 @@ class WebhookController:
             await self._write(authorities, secret)
             # The servers take their certificates from what was written, first.
             return _WRITTEN
-        arguments = (self._settings, self._namespace, authorities.bundle)
-        await self._apply(MUTATING_WEBHOOKS, self._configurations, webhook_configuration(*arguments), authorities)
-        if self._connections is not None:
-            await self._apply(
-                VALIDATING_WEBHOOKS, self._connections, connections_configuration(*arguments), authorities
-            )
+        for kind, cache, configuration in self._configurations:
+            wanted = configuration(self._settings, self._namespace, authorities.bundle)
+            await self._apply(kind, cache, wanted, authorities)
         return self._until_due(authorities, now)
 
     async def _apply(self, kind: Kind, cache: Cache, wanted: Object, authorities: Authorities) -> None:
@@ -103,14 +119,18 @@ class WebhookController:
             await self._client.apply(kind, wanted, manager=MANAGER)
 
     def _seen(self) -> None:
-        if self._configurations.objects:
+        if all(cache.objects for _kind, cache, _configuration in self._configurations):
             self._on_published()
         self._changed()
 
     def _note(self, authorities: Authorities | None, now: datetime) -> None:
         """Note since when the configuration has had the bundle of these authorities."""
-        found = self._configurations.objects.get(("", WEBHOOK_CONFIGURATION)) or {}
-        bundles = {each.get("clientConfig", {}).get("caBundle") for each in found.get("webhooks") or ()}
+        bundles = {
+            each.get("clientConfig", {}).get("caBundle")
+            for _kind, cache, _configuration in self._configurations
+            for found in cache.objects.values() or (_MISSING,)
+            for each in found.get("webhooks") or ()
+        }
         if authorities is None or bundles != {authorities.bundle}:
             self._published = None
         elif self._published is None or self._published[0] != authorities.bundle:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
 from io import BytesIO
 from typing import Any, Final, cast
@@ -28,15 +28,13 @@ from twisted.web.server import Request
 from zope.interface import implementer
 
 from svc.errors import SvcError, printable
-from svc.injection import ReviewOutcome, review
+from svc.injection import ReviewOutcome
 from svc.kube.cache import Cache
 from svc.kube.client import Client, Object
-from svc.kube.kinds import SECRETS
+from svc.kube.kinds import CLUSTER_POLICIES, POLICIES, SECRETS
 from svc.manager.admission.authorities import Authorities, CertificateAuthority, renewal
-from svc.manager.admission.configuration import CONNECT_PATH, PATH, server_names
-from svc.manager.admission.connections import ConnectionReviews
+from svc.manager.admission.configuration import server_names
 from svc.manager.config import WebhookSettings
-from svc.manager.context import ClusterContext
 from svc.manager.metrics import ManagerMetrics
 from svc.naming import WEBHOOK_SECRET
 from svc.pages.site import ConnectionTimes, HttpService, PageRequest, QuietSite
@@ -55,10 +53,15 @@ MAX_RECEIVED: Final = 32 * 1024 * 1024
 _BUSY: Final = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 #: Seconds within which a server answers.
 _ANSWERS: Final = 5.0
+_POLICIES: Final = (CLUSTER_POLICIES.plural, POLICIES.plural)
 _DENIALS_EVERY: Final = 10.0
 _DENIALS: Final = 256
 #: Seconds after which an API server closes an idle connection.
 _CLIENT_IDLE: Final = 90.0
+
+
+#: Gives the body of a response, and what to count and log of a review.
+Answer = Callable[[object], Coroutine[Any, Any, tuple[dict[str, object], ReviewOutcome]]]
 
 
 class WebhookNotServed(SvcError):
@@ -86,7 +89,7 @@ class WebhookServer:
     Args:
         settings: of the webhook.
         namespace: of the manager.
-        context: returns that of the configuration in force, None as long as there is none.
+        answers: give the response to a review, by the path that it comes to.
         reactor: the asyncio reactor.
         now: the time, aware.
         report: receives why it does not serve, None where it does.
@@ -98,7 +101,7 @@ class WebhookServer:
         self,
         settings: WebhookSettings,
         namespace: str,
-        context: Callable[[], ClusterContext | None],
+        answers: Mapping[str, Answer],
         metrics: ManagerMetrics,
         reactor: Any,
         now: Callable[[], datetime],
@@ -107,7 +110,7 @@ class WebhookServer:
         self._settings = settings
         self._namespace = namespace
         self._report = report
-        self._context = context
+        self._answers = answers
         self._metrics = metrics
         self._reactor = reactor
         self._now = now
@@ -117,15 +120,12 @@ class WebhookServer:
         self._issuer: CertificateAuthority | None = None
         self._certified_by: CertificateAuthority | None = None
         self._due: datetime | None = None
-        self._client: Client | None = None
-        self._connections = ConnectionReviews(lambda: self._client)
         self._secrets: Cache | None = None
         self._service: HttpService | None = None
         self._limiter = RecordLimiter(_DENIALS_EVERY, _DENIALS)
 
     def follow(self, client: Client, failed: Callable[[SvcError], object]) -> Cache:
-        """Return the cache of the authorities, which the caller runs; ``client`` answers reviews of connections."""
-        self._client = client
+        """Return the cache of the authorities, which the caller runs."""
         self._secrets = Cache(
             client,
             SECRETS,
@@ -173,8 +173,8 @@ class WebhookServer:
 
     def _open(self) -> None:
         root = Resource()
-        root.putChild(PATH.strip("/").encode(), _Reviews(self._reviewed, self._done))
-        root.putChild(CONNECT_PATH.strip("/").encode(), _Reviews(self._connections.answer, self._done))
+        for path, answer in self._answers.items():
+            root.putChild(path.strip("/").encode(), _Reviews(answer, self._done))
         service = HttpService(
             self._settings.listen,
             root,
@@ -198,14 +198,11 @@ class WebhookServer:
         if not outcome.dry_run:
             self._record(outcome)
 
-    async def _reviewed(self, document: object) -> tuple[dict[str, object], ReviewOutcome]:
-        context = self._context()
-        if context is None:
-            return review(document, None, "")
-        return review(document, context.settings.injection, context.settings.trustDomain)
-
     def _record(self, outcome: ReviewOutcome) -> None:
         error = outcome.error
+        if outcome.resource in _POLICIES:
+            self._record_policy(outcome)
+            return
         if error is None:
             return
         kind = (error.reason, outcome.namespace, outcome.user)
@@ -222,14 +219,23 @@ class WebhookServer:
             attributes={"pod": outcome.name, "operation": outcome.operation, "omitted": omitted},
         )
 
+    def _record_policy(self, outcome: ReviewOutcome) -> None:
+        """Record each: who may change policies is known to the API server, and each change matters."""
+        error = outcome.error
+        emit(
+            self.log,
+            ManagerEvent.POLICY_CHANGED if error is None else ManagerEvent.POLICY_REFUSED,
+            detail_reason=None if error is None else error.reason,
+            detail=None if error is None else str(error),
+            namespace=outcome.namespace or None,
+            user=outcome.user or None,
+            attributes={"operation": outcome.operation, "resource": outcome.resource, "policy": outcome.name},
+        )
+
     def _current(self) -> HeldTls:
         if self._tls is None:
             raise WebhookNotServed(address=self._settings.listen, detail="there is no certificate yet")
         return self._tls
-
-
-#: Gives the body of a response, and what to count and log of a review.
-Answer = Callable[[object], Coroutine[Any, Any, tuple[dict[str, object], ReviewOutcome]]]
 
 
 class _Reviews(Resource):

@@ -19,6 +19,7 @@ from svc.kube.events import EventRecorder
 from svc.kube.kinds import LICENSE_STATUS_NAME, LICENSE_STATUSES, PODS, SECRETS
 from svc.kube.status import apply_status
 from svc.kube.times import from_time
+from svc.license.payload import Enforcement
 from svc.license.states import Assessment
 from svc.license.vendors import VendorKey
 from svc.manager.context import ClusterContext
@@ -102,6 +103,17 @@ class LicenseController:
     def counting(self) -> Assessment:
         """The license that counts now."""
         return counting(self._assessed(self._now()))
+
+    @property
+    def effect(self) -> tuple[str, bool] | None:
+        """What is wrong with the license, and whether new policies are refused for it; None where there is nothing."""
+        first = self.counting
+        if first.state.in_force and not first.exceeded:
+            return None
+        # Where there is none any more, that of the license before counts.
+        former = ((self._status() or {}).get("status") or {}).get("enforcement")
+        found = former if first.verified is None else first.verified.license.enforcement.value
+        return None if found is None else (sentence(first), found == Enforcement.HARD.value)
 
     async def reconcile(self) -> float:
         """

@@ -116,6 +116,9 @@ def license_status(
         status["usage"] = dict(usage)
     if first.verified is not None:
         status |= _content(first.verified)
+    elif "enforcement" in former:
+        # What a license says of the time without one outlives it.
+        status["enforcement"] = former["enforcement"]
     return {name: value for name, value in status.items() if value not in ([], {})}
 
 

@@ -18,8 +18,6 @@ from svc.policyfiles.files import MAX_ALL_RULES
 from svc.policyfiles.published import MAX_PUBLISHED
 from svc.strictyaml import MAX_DOCUMENTS, json_text, loads_all
 
-#: The key of the ConfigMap.
-FILE: Final = "policies.yaml"
 #: What a ConfigMap can hold, with room for what else is in the object.
 MAX_TEXT: Final = MAX_PUBLISHED - 16 * 1024
 _HEAD: Final = "# Written by svc-manager from SvcClusterPolicy and SvcPolicy objects: change those.\n"
@@ -105,14 +103,14 @@ def compiled_map(namespace: str, text: str) -> Object:
             "namespace": namespace,
             "labels": {naming.LABEL_MANAGED_BY: naming.MANAGER},
         },
-        "data": {FILE: text},
+        "data": {naming.COMPILED_FILE: text},
     }
 
 
 def read_compiled(found: Object) -> dict[Key, Document]:
     """Return the documents of a ConfigMap; none where they cannot be read."""
     try:
-        documents = loads_all((found.get("data") or {}).get(FILE, ""))
+        documents = loads_all((found.get("data") or {}).get(naming.COMPILED_FILE, ""))
         return {_key(each): each for each in documents if isinstance(each, dict)}
     except (SvcError, KeyError, TypeError):
         return {}

@@ -56,6 +56,15 @@ class ManagerEvent(Event):
         "success",
         "the network policy of a namespace changed",
     )
+    POLICIES_COMPILED = (
+        "svc.manager.policies.compiled",
+        OPERATIONAL,
+        INFO,
+        "success",
+        "the proxies of a namespace have other policies",
+    )
+    POLICY_CHANGED = ("svc.manager.policy.changed", AUDIT, INFO, "success", "a policy is made, changed or deleted")
+    POLICY_REFUSED = ("svc.manager.policy.refused", SECURITY, WARN, "failure", "a change of a policy was refused")
     RECONCILE_FAILED = (
         "svc.manager.reconcile.failed",
         OPERATIONAL,

@@ -6,7 +6,12 @@ import copy
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.manager.admission.configuration import contains, server_names, webhook_configuration
+from svc.manager.admission.configuration import (
+    contains,
+    policies_configuration,
+    server_names,
+    webhook_configuration,
+)
 from svc.manager.config import WebhookSettings
 from svc.settings import HostPort
 
@@ -34,6 +39,17 @@ class ConfigurationTests(SynchronousTestCase):
         (expression,) = webhook["namespaceSelector"]["matchExpressions"]
         self.assertEqual(["kube-node-lease", "kube-public", "kube-system", "own"], expression["values"])
         self.assertEqual("Fail", webhook["failurePolicy"])
+
+    def test_policies(self) -> None:
+        """Policies are changed with a manager alone, and deleted without one too; their status is never reviewed."""
+        found = policies_configuration(WebhookSettings(), "svc-system", "QUE=")  # type: ignore[call-arg]
+        self.assertEqual(
+            [(["CREATE", "UPDATE"], "Fail"), (["DELETE"], "Ignore")],
+            [(each["rules"][0]["operations"], each["failurePolicy"]) for each in found["webhooks"]],
+        )
+        for each in found["webhooks"]:
+            self.assertEqual(["svcclusterpolicies", "svcpolicies"], each["rules"][0]["resources"])
+            self.assertEqual("/policies", each["clientConfig"]["service"]["path"])
 
     def test_differences(self) -> None:
         """Defaults of the API server are none; anything else is, also what was added to a list."""

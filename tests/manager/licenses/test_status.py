@@ -109,6 +109,12 @@ class LicenseStatusTests(SynchronousTestCase):
         self.assertEqual("Missing", status["state"])
         self.assertEqual(("Unknown", "NoLicense"), self.conditions(status)["WithinLimits"])
 
+    def test_enforcement_outlives_the_license(self) -> None:
+        """What a license says of the time without one is known when it is gone."""
+        self.assertEqual("hard", self.status(former={"enforcement": "hard"})["enforcement"])
+        self.assertNotIn("enforcement", self.status())
+        self.assertEqual("soft", self.status(verified(), former={"enforcement": "hard"})["enforcement"])
+
     def test_other_trust_domain(self) -> None:
         """A license for other trust domains does not count."""
         self.assertEqual("WrongTrustDomain", self.status(verified(), domain=TrustDomain.parse("other.org"))["state"])

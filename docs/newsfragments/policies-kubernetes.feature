@@ -1,0 +1,1 @@
+The manager validates `SvcClusterPolicy` and `SvcPolicy` objects with warnings that kubectl prints, compiles them for the proxies of each enabled namespace, and says in their status what became of them; a license with `enforcement: hard` refuses new ones while it is not in force.

@@ -1,0 +1,255 @@
+"""
+The controller of policies: objects in, the ConfigMap of each enabled namespace and the status of each object out.
+
+A namespace that is no longer enabled goes on having its ConfigMap, which its running proxies read, until somebody
+deletes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from twisted.logger import Logger
+
+from svc import naming
+from svc.errors import SvcError
+from svc.kube.cache import Cache, run_all
+from svc.kube.client import Object
+from svc.kube.errors import Conflict, KubernetesError, NotFound
+from svc.kube.kinds import CONFIG_MAPS, NAMESPACES
+from svc.kube.status import apply_status
+from svc.manager.context import ClusterContext
+from svc.manager.policies.compiled import (
+    CompiledTooLarge,
+    Document,
+    compiled_map,
+    compiled_text,
+    documents_for,
+    read_compiled,
+)
+from svc.manager.policies.overlap import conflicts
+from svc.manager.policies.resource import KINDS, Key, PolicyResource, defects, key_of, read_policy
+from svc.manager.policies.status import Outcome, policy_status
+from svc.settings import ConfigInvalid
+from svc.telemetry.events.manager import ManagerEvent
+from svc.telemetry.logs import emit
+
+#: Seconds between two attempts while one namespace refuses: meanwhile the policies of others are not written.
+LONGEST_PAUSE: Final = 5.0
+
+
+@dataclass(frozen=True)
+class _Programmed:
+    """The documents of a namespace, and why its proxies do not have them."""
+
+    documents: Mapping[Key, Document]
+    failure: SvcError | None = None
+
+
+class PolicyController:
+    """
+    Follows policies and namespaces on every replica, and writes where this one leads.
+
+    Args:
+        changed: called when :meth:`reconcile` has something to do.
+    """
+
+    log = Logger()
+    name = "svc-cluster-policy"
+
+    def __init__(self, context: ClusterContext, changed: Callable[[], object]) -> None:
+        self._client = context.client
+        self._own_namespace = context.namespace
+        self._now = context.now
+        self._metrics = context.metrics
+        self._changed = changed
+        self._namespaces = context.cache(NAMESPACES, changed)
+        self._maps = context.named(CONFIG_MAPS, naming.COMPILED_CONFIG_MAP, changed)
+        self._objects = {name: context.cache(kind, self._seen) for name, (kind, _label, _model) in KINDS.items()}
+        #: What was read of objects, by what changes when their content does.
+        self._read: dict[tuple[Key, str, int], PolicyResource | ConfigInvalid] = {}
+        #: What each namespace was given last.
+        self._given: dict[str, Mapping[Key, Document]] = {}
+
+    @property
+    def caches(self) -> tuple[Cache, ...]:
+        """What it follows."""
+        return self._namespaces, self._maps, *self._objects.values()
+
+    async def follow(self) -> None:
+        await run_all(self.caches)
+
+    @property
+    def synced(self) -> bool:
+        """Whether all policies were read once."""
+        return all(each.synced.is_set() for each in self._objects.values())
+
+    @property
+    def policies(self) -> list[PolicyResource]:
+        """Those that are valid."""
+        return [each for each in self._all().values() if isinstance(each, PolicyResource)]
+
+    async def labels_of(self, namespace: str) -> Mapping[str, str]:
+        """
+        Return the labels of a namespace, asked for where it is newer than what was read.
+
+        Raises:
+            KubernetesError: it is not known.
+        """
+        found = self._namespaces.objects.get(("", namespace)) or await self._client.get(NAMESPACES, namespace)
+        return found["metadata"].get("labels") or {}
+
+    async def reconcile(self) -> None:
+        """
+        Write the ConfigMaps that differ, then the statuses.
+
+        Raises:
+            KubernetesError: one was refused; the others are as they should be.
+        """
+        found = self._all()
+        valid = [each for each in found.values() if isinstance(each, PolicyResource)]
+        invalid = {key for key, each in found.items() if not isinstance(each, PolicyResource)}
+        enabled = {name for name, each in self._living() if self._is_enabled(name, each)}
+        programmed = {
+            name: await self._program(name, labels, valid, invalid)
+            for name, each in self._living()
+            if name in enabled or _is_own(self._maps.objects.get((name, naming.COMPILED_CONFIG_MAP)))
+            for labels in [each["metadata"].get("labels") or {}]
+        }
+        self._given = {name: each.documents for name, each in programmed.items()}
+        failures = [each.failure for each in programmed.values() if isinstance(each.failure, KubernetesError)]
+        places: dict[str, list[PolicyResource]] = {}
+        for each in valid:
+            places.setdefault(each.key[1], []).append(each)
+        for key, content in found.items():
+            # Some milliseconds each, while the Lease is renewed and reviews are answered.
+            await asyncio.sleep(0)
+            # Those of other namespaces do not meet it, and those of namespaces take nothing from one of the cluster.
+            near = [*places.get("", ()), *(places.get(key[1], ()) if key[1] else ())]
+            outcome = self._outcome(key, content, near, enabled, programmed)
+            try:
+                await self._write_status(key, outcome)
+            except (Conflict, NotFound):
+                # Somebody was faster: the watch brings what it is now.
+                continue
+            except KubernetesError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
+
+    async def _program(
+        self, namespace: str, labels: Mapping[str, str], valid: Iterable[PolicyResource], invalid: set[Key]
+    ) -> _Programmed:
+        """Give a namespace its documents; those of before stay where that is not possible."""
+        await asyncio.sleep(0)
+        found = self._maps.objects.get((namespace, naming.COMPILED_CONFIG_MAP))
+        given = self._given.get(namespace)
+        if given is None:
+            given = {} if found is None else read_compiled(found)
+        kept = {key: document for key, document in given.items() if key in invalid}
+        documents = documents_for(valid, namespace, labels, kept)
+        try:
+            wanted = compiled_map(namespace, compiled_text(namespace, documents))
+            await self._write_map(found, wanted, len(documents))
+        except CompiledTooLarge as error:
+            return _Programmed(given, error)
+        except (Conflict, NotFound):
+            # Somebody was faster, or the namespace ends: the watch brings what it is now.
+            return _Programmed(given)
+        except KubernetesError as error:
+            return _Programmed(given, error)
+        return _Programmed({key_of(dict(each)): each for each in documents})
+
+    async def _write_map(self, found: Object | None, wanted: Object, count: int) -> None:
+        if found is not None and found.get("data") == wanted["data"] and _is_own(found):
+            return
+        namespace = wanted["metadata"]["namespace"]
+        if found is None:
+            # By its name, for which alone there is a right.
+            await self._client.apply(CONFIG_MAPS, wanted, manager=naming.MANAGER)
+        else:
+            wanted["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
+            await self._client.replace(CONFIG_MAPS, wanted)
+        emit(
+            self.log,
+            ManagerEvent.POLICIES_COMPILED,
+            attributes={
+                "namespace": namespace,
+                "policies": count,
+                "action": "created" if found is None else "replaced",
+            },
+        )
+
+    def _outcome(
+        self,
+        key: Key,
+        content: PolicyResource | ConfigInvalid,
+        near: list[PolicyResource],
+        enabled: set[str],
+        programmed: Mapping[str, _Programmed],
+    ) -> Outcome:
+        if isinstance(content, ConfigInvalid):
+            having = [each for each in programmed.values() if key in each.documents]
+            return Outcome(defects(content), kept=bool(having), namespaces=len(having))
+        about = {
+            name
+            for name, each in self._living()
+            if name in programmed and content.selects_namespace(name, each["metadata"].get("labels") or {})
+        }
+        failures = [each.failure for name in sorted(about) if (each := programmed[name]).failure is not None]
+        return Outcome(
+            namespaces=len(about & enabled),
+            failure=failures[0] if failures and content.document is not None else None,
+            conflicts=conflicts(content, near),
+            authorizes=content.document is not None,
+        )
+
+    async def _write_status(self, key: Key, outcome: Outcome) -> None:
+        kind = KINDS[key[0]][0]
+        found = self._objects[key[0]].objects.get(key[1:])
+        if found is not None and "deletionTimestamp" not in found["metadata"]:
+            status = policy_status(found, outcome, self._now())
+            await apply_status(self._client, kind, found, status, manager=naming.MANAGER)
+
+    def _seen(self) -> None:
+        for name, (_kind, label, _model) in KINDS.items():
+            self._metrics.policies(label, len(self._objects[name].objects))
+        self._changed()
+
+    def _all(self) -> dict[Key, PolicyResource | ConfigInvalid]:
+        """Read what is new."""
+        read: dict[tuple[Key, str, int], PolicyResource | ConfigInvalid] = {}
+        for cache in self._objects.values():
+            for each in cache.objects.values():
+                metadata = each["metadata"]
+                version = (key_of(each), metadata["uid"], metadata.get("generation", 0))
+                read[version] = self._read.get(version) or _content(each)
+        self._read = read
+        return {key: content for (key, _uid, _generation), content in read.items()}
+
+    def _living(self) -> Iterable[tuple[str, Object]]:
+        """The namespaces that do not end."""
+        return [
+            (name, each)
+            for (_none, name), each in sorted(self._namespaces.objects.items())
+            if "deletionTimestamp" not in each["metadata"]
+        ]
+
+    def _is_enabled(self, name: str, namespace: Object) -> bool:
+        labels = namespace["metadata"].get("labels") or {}
+        return name != self._own_namespace and labels.get(naming.LABEL_INJECTION) == naming.INJECTION_ENABLED
+
+
+def _content(found: Object) -> PolicyResource | ConfigInvalid:
+    try:
+        return read_policy(found)
+    except ConfigInvalid as error:
+        return error
+
+
+def _is_own(found: Object | None) -> bool:
+    labels = {} if found is None else found["metadata"].get("labels") or {}
+    return labels.get(naming.LABEL_MANAGED_BY) == naming.MANAGER
