@@ -30,7 +30,7 @@ from svc.manager.policies.compiled import (
     documents_for,
     read_compiled,
 )
-from svc.manager.policies.overlap import conflicts
+from svc.manager.policies.overlap import conflict
 from svc.manager.policies.resource import KINDS, Key, PolicyResource, defects, key_of, read_policy
 from svc.manager.policies.status import Outcome, policy_status
 from svc.settings import ConfigInvalid
@@ -73,6 +73,8 @@ class PolicyController:
         self._read: dict[tuple[Key, str, int], PolicyResource | ConfigInvalid] = {}
         #: What each namespace was given last.
         self._given: dict[str, Mapping[Key, Document]] = {}
+        #: How each policy meets others.
+        self._compared: dict[PolicyResource, dict[PolicyResource, tuple[str, ...]]] = {}
 
     @property
     def caches(self) -> tuple[Cache, ...]:
@@ -121,6 +123,7 @@ class PolicyController:
         }
         self._given = {name: each.documents for name, each in programmed.items()}
         failures = [each.failure for each in programmed.values() if isinstance(each.failure, KubernetesError)]
+        self._compared = {each: self._compared.get(each, {}) for each in valid}
         places: dict[str, list[PolicyResource]] = {}
         for each in valid:
             places.setdefault(each.key[1], []).append(each)
@@ -203,9 +206,18 @@ class PolicyController:
         return Outcome(
             namespaces=len(about & enabled),
             failure=failures[0] if failures and content.document is not None else None,
-            conflicts=conflicts(content, near),
+            conflicts=self._conflicts(content, near),
             authorizes=content.document is not None,
         )
+
+    def _conflicts(self, policy: PolicyResource, near: list[PolicyResource]) -> list[str]:
+        """Compare what was not compared before."""
+        before = self._compared[policy]
+        found = {
+            each: before[each] if each in before else conflict(policy, each) for each in near if each is not policy
+        }
+        self._compared[policy] = found
+        return [sentence for sentences in found.values() for sentence in sentences]
 
     async def _write_status(self, key: Key, outcome: Outcome) -> None:
         kind = KINDS[key[0]][0]

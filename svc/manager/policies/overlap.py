@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import lru_cache
 
 from svc.manager.policies.resource import PolicyResource, SvcClusterPolicySpec
 from svc.policy.rules import Action
 from svc.policy.shadowing import Shadowed, shadowed_by, shadowed_rules
 from svc.policyfiles.selector import PodSelector
-
-#: Pairs of policies whose comparison is kept.
-_PAIRS = 1 << 18
 
 
 def own_findings(policy: PolicyResource) -> Iterator[str]:
@@ -28,11 +24,11 @@ def own_findings(policy: PolicyResource) -> Iterator[str]:
 
 def conflicts(policy: PolicyResource, others: Iterable[PolicyResource]) -> list[str]:
     """What of a policy other policies take the effect from, or contradict."""
-    return [sentence for other in others if other.key != policy.key for sentence in _conflicts(policy, other)]
+    return [sentence for other in others if other.key != policy.key for sentence in conflict(policy, other)]
 
 
-@lru_cache(_PAIRS)
-def _conflicts(policy: PolicyResource, other: PolicyResource) -> tuple[str, ...]:
+def conflict(policy: PolicyResource, other: PolicyResource) -> tuple[str, ...]:
+    """Return the same for one other policy."""
     found = []
     if policy.policy is not None and other.policy is not None and _decides_before(other, policy):
         found += [_sentence(each) for each in shadowed_by(policy.policy, other.policy)]
