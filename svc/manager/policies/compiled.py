@@ -82,12 +82,10 @@ def compiled_text(namespace: str, documents: Sequence[Document]) -> str:
     """
     text = _HEAD + "".join(f"---\n{json_text(each)}\n" for each in documents)
     rules = sum(len(each["spec"]["authorization"].get("rules") or ()) for each in documents)
-    for reason, measured, limit in (
-        ("policies_too_many", len(documents), MAX_DOCUMENTS),
-        ("policy_rules_too_many", rules, MAX_ALL_RULES),
-    ):
-        if measured > limit:
-            raise CompiledTooLarge(reason, namespace=namespace, count=measured, limit=limit)
+    if len(documents) > MAX_DOCUMENTS:
+        raise CompiledTooLarge("policies_too_many", namespace=namespace, count=len(documents), limit=MAX_DOCUMENTS)
+    if rules > MAX_ALL_RULES:
+        raise CompiledTooLarge("policy_rules_too_many", namespace=namespace, count=rules, limit=MAX_ALL_RULES)
     if (size := len(text.encode())) > MAX_TEXT:
         raise CompiledTooLarge("policies_too_large", namespace=namespace, size=size, limit=MAX_TEXT)
     return text
