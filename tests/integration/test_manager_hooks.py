@@ -12,6 +12,7 @@ from typing import Any, Final
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.manager.hooks import custom_resources
+from svc.manager.policies.compiled import compiled_map
 from tests.chart.rendering import Rendered
 from tests.peers.apiserver import ApiServer
 from tests.peers.waiting import TOP, Shared, eventually
@@ -124,7 +125,9 @@ class HooksTests(SynchronousTestCase):
         api = "admissionregistration.k8s.io/v1"
         webhook = {"apiVersion": api, "kind": "MutatingWebhookConfiguration", "metadata": {"name": "svc-injection"}}
         connections = {**webhook, "kind": "ValidatingWebhookConfiguration", "metadata": {"name": "svc-compartments"}}
-        self.apply(lease, webhook, connections, *map(network_policy, ("shop", "default")))
+        policies = {**connections, "metadata": {"name": "svc-policies"}}
+        self.apply(lease, webhook, connections, policies, *map(network_policy, ("shop", "default")))
+        self.apply(compiled_map("shop", ""))
 
     def replicas(self) -> list[int]:
         """How many there should be of each Deployment."""
@@ -206,6 +209,8 @@ class HooksTests(SynchronousTestCase):
         self.apply(network_policy("shop", name="theirs"), network_policy("svc-system", labels={}))
         said = self.remove()
         policies = self.json("networkpolicies", "-A")["items"]
+        maps = [each["metadata"]["name"] for each in self.json("configmaps", "-A")["items"]]
+        self.assertNotIn("svc-policies-compiled", maps)
         left = [(each["metadata"]["namespace"], each["metadata"]["name"]) for each in policies]
         self.assertEqual([("shop", "theirs"), ("svc-system", "svc-proxy-metrics")], left)
         self.assertEqual([0, 0], self.replicas())

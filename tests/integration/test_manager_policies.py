@@ -118,6 +118,10 @@ class PolicyTests(PolicyCase):
             (1.0, 1.0), tuple(manager.value("policies_total", kind=each) for each in ("cluster", "namespace"))
         )
         self.assertLess(0.0, manager.value("reconcile_total", controller="svc-cluster-policy", result="success"))
+        compiled = [each["attributes"] for each in manager.records("svc.manager.policies.compiled")]
+        first = {"namespace": name, "policies": 0, "action": "created"}
+        self.assertIn(first, compiled)
+        self.assertIn({**first, "policies": 2, "action": "replaced"}, compiled)
         changed = eventually(lambda: len(found := manager.records("svc.manager.policy.changed")) == 5 and found)
         self.assertEqual(
             [("CREATE", "all"), ("CREATE", "api"), ("UPDATE", "api"), ("CREATE", "no"), ("DELETE", "no")],
