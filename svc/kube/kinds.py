@@ -42,6 +42,7 @@ CUSTOM_RESOURCES: Final = Kind(
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment")
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
+NODES: Final = Kind("", "v1", "nodes", "Node", namespaced=False)
 PODS: Final = Kind("", "v1", "pods", "Pod")
 SECRETS: Final = Kind("", "v1", "secrets", "Secret")
 MUTATING_WEBHOOKS: Final = Kind(
@@ -51,6 +52,7 @@ MUTATING_WEBHOOKS: Final = Kind(
     "MutatingWebhookConfiguration",
     namespaced=False,
 )
+SERVICES: Final = Kind("", "v1", "services", "Service")
 SERVICE_ACCOUNTS: Final = Kind("", "v1", "serviceaccounts", "ServiceAccount")
 VALIDATING_WEBHOOKS: Final = Kind(
     "admissionregistration.k8s.io",
@@ -64,8 +66,11 @@ TOKEN_REVIEWS: Final = Kind("authentication.k8s.io", "v1", "tokenreviews", "Toke
 SUBJECT_ACCESS_REVIEWS: Final = Kind(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
 )
-#: Of the cluster; there is one, with this name.
+#: Of the cluster. Of the first two there is one each, with this name.
 LICENSE_STATUSES: Final = Kind(DOMAIN, "v1alpha1", "svclicensestatuses", "SvcLicenseStatus", namespaced=False)
 LICENSE_STATUS_NAME: Final = "license"
 CLUSTER_POLICIES: Final = Kind(DOMAIN, "v1alpha1", "svcclusterpolicies", "SvcClusterPolicy", namespaced=False)
 POLICIES: Final = Kind(DOMAIN, "v1alpha1", "svcpolicies", "SvcPolicy")
+CLUSTERS: Final = Kind(DOMAIN, "v1alpha1", "svcclusters", "SvcCluster", namespaced=False)
+CLUSTER_NAME: Final = "cluster"
+FOREIGN_CLUSTERS: Final = Kind(DOMAIN, "v1alpha1", "svcforeignclusters", "SvcForeignCluster", namespaced=False)

@@ -29,7 +29,10 @@ WEB = "spiffe://prod.example.org/ns/shop/sa/web"
     each.text for each in steps(page("chart.md")) if isinstance(each, Command)
 )
 KEPT = {
-    "customresourcedefinitions.apiextensions.k8s.io/svclicensestatuses.svc.internal",
+    *(
+        f"customresourcedefinitions.apiextensions.k8s.io/{name}.svc.internal"
+        for name in ("svcclusterpolicies", "svcclusters", "svcforeignclusters", "svclicensestatuses", "svcpolicies")
+    ),
     "persistentvolumeclaims/data-spire-server-0",
     "secrets/svc-authority-keys",
     "secrets/svc-webhook-ca",
@@ -320,7 +323,11 @@ class ChartTests(Faults):
         self.assertEqual(KEPT, set(re.findall(r"^kept (\S+)$", said, re.MULTILINE)))
         left = {
             "APIService//v1alpha1.svc.internal",
+            "CustomResourceDefinition//svcclusterpolicies.svc.internal",
+            "CustomResourceDefinition//svcclusters.svc.internal",
+            "CustomResourceDefinition//svcforeignclusters.svc.internal",
             "CustomResourceDefinition//svclicensestatuses.svc.internal",
+            "CustomResourceDefinition//svcpolicies.svc.internal",
             "PersistentVolumeClaim/svc-system/data-spire-server-0",
             "Secret/svc-system/svc-authority-keys",
             "Secret/svc-system/svc-webhook-ca",

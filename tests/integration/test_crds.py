@@ -11,7 +11,7 @@ from typing import Any, Final
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.kube.client import connect
-from svc.kube.kinds import LICENSE_STATUS_NAME, LICENSE_STATUSES
+from svc.kube.kinds import CLUSTER_NAME, CLUSTERS, FOREIGN_CLUSTERS, LICENSE_STATUS_NAME, LICENSE_STATUSES, Kind
 from svc.kube.status import apply_status
 from tests.integration.kube_rig import SERVER
 from tests.kube.test_crds import schema
@@ -193,3 +193,94 @@ class LicenseStatusTests(_Case):
             ({"licenses": [{"namespace": "a", "name": "b", "state": "Missing"}]}, "Unsupported value"),
         ):
             self.refused(text, *self.patch(wrong))
+
+
+_CONDITION: Final = {
+    "type": "Ready",
+    "status": "True",
+    "reason": "Published",
+    "message": "m",
+    "lastTransitionTime": _T,
+    "observedGeneration": 1,
+}
+_FINGERPRINT: Final = "-".join(["k7q4"] * 13)
+_PACKAGE: Final = {"fingerprint": _FINGERPRINT, "sequence": 7, "issuedAt": _T, "notAfter": _T}
+CLUSTER_STATUS: Final[dict[str, Any]] = {
+    "observedGeneration": 1,
+    "trustDomain": "prod.example.org",
+    "fingerprint": _FINGERPRINT,
+    "reference": f"svcfed1:prod.example.org:{_FINGERPRINT}~abcdef",
+    "bootstrapPackage": {"data": "e30=", "sequence": 7, "issuedAt": _T, "notAfter": _T},
+    "m2mEndpoints": [{"address": "192.0.2.1:31443", "type": "NodePort"}],
+    "conditions": [_CONDITION],
+}
+FOREIGN_STATUS: Final[dict[str, Any]] = {
+    "observedGeneration": 1,
+    "observedRebootstrapToken": "t",
+    "continuity": "working",
+    "pinned": {**_PACKAGE, "data": "e30="},
+    "served": _PACKAGE,
+    "lastSuccess": _T,
+    "nextPoll": _T,
+    "pq": {"sequence": 3, "roots": 2},
+    "conditions": [_CONDITION],
+}
+
+
+class FederationTests(_Case):
+    """SvcCluster and SvcForeignCluster."""
+
+    def setUp(self) -> None:
+        """Remove what is there at the end."""
+        super().setUp()
+        self.addCleanup(self.server.kubectl, "delete", "svcclusters,svcforeignclusters", "--all")
+
+    def object(self, kind: Kind, name: str, **spec: object) -> str:
+        """The text of an object."""
+        found = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name}}
+        return json.dumps({**found, "spec": spec} if spec else found)
+
+    def peer(self, name: str, **spec: object) -> str:
+        """The text of a peer."""
+        return self.object(FOREIGN_CLUSTERS, name, trustDomain="partner.example.org", **spec)
+
+    def test_singleton(self) -> None:
+        """There is one SvcCluster, which needs no spec."""
+        create = ("create", "-f", "-")
+        self.refused("its name is cluster", *create, data=self.object(CLUSTERS, "other"))
+        self.server.kubectl(*create, data=self.object(CLUSTERS, CLUSTER_NAME))
+
+    def test_whole_status(self) -> None:
+        """Of a status with each field nothing is removed, and the columns show it."""
+        create = ("create", "-f", "-")
+        self.server.kubectl(*create, data=self.object(CLUSTERS, CLUSTER_NAME))
+        self.server.kubectl(*create, data=self.peer("partner", expectedFingerprint=_FINGERPRINT))
+        for kind, name, status, shown in (
+            (CLUSTERS, CLUSTER_NAME, CLUSTER_STATUS, ["cluster", "prod.example.org", "True", "Published"]),
+            (FOREIGN_CLUSTERS, "partner", FOREIGN_STATUS, ["partner", "partner.example.org", "working", "True"]),
+        ):
+            self.assertEqual(set(schema(kind.plural)["properties"]["status"]["properties"]), set(status))
+            patch = json.dumps({"status": status})
+            self.server.kubectl(
+                "patch", str(kind), name, "--subresource=status", "--type=merge", "-p", patch
+            )
+            self.assertEqual(status, json.loads(self.server.kubectl("get", str(kind), name, "-o", "json"))["status"])
+            self.assertEqual(shown, self.server.kubectl("get", str(kind)).splitlines()[1].split()[: len(shown)])
+
+    def test_peer(self) -> None:
+        """A peer is named by a package or a fingerprint of any spelling, and its trust domain never changes."""
+        create = ("create", "-f", "-")
+        for number, given in enumerate((_FINGERPRINT, "SHA256:" + "A" * 43, "12345 " * 11 + "12345")):
+            self.server.kubectl(*create, data=self.peer(f"p{number}", expectedFingerprint=given))
+        self.server.kubectl(*create, data=self.peer("package", bootstrapPackage="e30="))
+        for wrong, text in (
+            ({}, "bootstrapPackage or expectedFingerprint is needed"),
+            ({"bootstrapPackage": "{}"}, "must be of type byte"),
+            ({"expectedFingerprint": ""}, "should be at least 1 chars"),
+            ({"expectedFingerprint": _FINGERPRINT, "rebootstrap": {"force": True}}, "Required value"),
+        ):
+            self.refused(text, *create, data=self.peer("wrong", **wrong))
+        self.refused(
+            "trustDomain never changes",
+            *("patch", "svcfc", "p0", "--type=merge", "-p", '{"spec":{"trustDomain":"other.example.org"}}'),
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,8 +10,18 @@ from ruamel.yaml import YAML
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.data import FOLDER
+from svc.envelope.envelope import MAX_ENVELOPE
+from svc.federation.continuity import Continuity
+from svc.federation.reference import MAX_REFERENCE
 from svc.kube import kinds
-from svc.kube.kinds import LICENSE_STATUS_NAME, LICENSE_STATUSES, Kind
+from svc.kube.kinds import (
+    CLUSTER_NAME,
+    CLUSTERS,
+    FOREIGN_CLUSTERS,
+    LICENSE_STATUS_NAME,
+    LICENSE_STATUSES,
+    Kind,
+)
 from svc.kube.status import MAX_MESSAGE
 from svc.license import payload
 from svc.license.payload import Enforcement
@@ -104,3 +115,29 @@ class LicenseStatusTests(SynchronousTestCase):
         """The rule of the schema and the code name the same object."""
         (rule,) = schema(LICENSE_STATUSES.plural)["x-kubernetes-validations"]
         self.assertEqual(f"self.metadata.name == '{LICENSE_STATUS_NAME}'", rule["rule"])
+
+
+class FederationTests(SynchronousTestCase):
+    """SvcCluster and SvcForeignCluster against the package of federation."""
+
+    def test_name(self) -> None:
+        """The rule of the schema and the code name the same object."""
+        (rule,) = schema(CLUSTERS.plural)["x-kubernetes-validations"]
+        self.assertEqual(f"self.metadata.name == '{CLUSTER_NAME}'", rule["rule"])
+
+    def test_values(self) -> None:
+        """States and bounds are those of packages and references; base64 of the largest package fits in."""
+        own, foreign = (schema(each.plural)["properties"] for each in (CLUSTERS, FOREIGN_CLUSTERS))
+        spec, status = foreign["spec"]["properties"], foreign["status"]["properties"]
+        self.assertEqual([each.value for each in Continuity], status["continuity"]["enum"])
+        self.assertEqual(MAX_REFERENCE, spec["expectedFingerprint"]["maxLength"])
+        self.assertEqual(MAX_REFERENCE, own["status"]["properties"]["reference"]["maxLength"])
+        largest = len(base64.b64encode(bytes(MAX_ENVELOPE)))
+        for given in (
+            spec["bootstrapPackage"],
+            status["pinned"]["properties"]["data"],
+            own["status"]["properties"]["bootstrapPackage"]["properties"]["data"],
+        ):
+            self.assertEqual(largest, given["maxLength"])
+        for given in (own["status"], foreign["status"]):
+            self.assertEqual(MAX_MESSAGE, given["properties"]["conditions"]["items"]["properties"]["message"]["maxLength"])
