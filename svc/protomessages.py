@@ -19,6 +19,7 @@ _TYPES: Final = {
     "bool": FieldDescriptorProto.TYPE_BOOL,
     "int32": FieldDescriptorProto.TYPE_INT32,
     "int64": FieldDescriptorProto.TYPE_INT64,
+    "bytes": FieldDescriptorProto.TYPE_BYTES,
 }
 
 
@@ -29,7 +30,8 @@ def describe(file_name: str, package: str, messages: Mapping[str, Fields]) -> Ca
     Args:
         file_name: of the description, unique in the process.
         package: their package.
-        messages: each with its fields, whose types are ``string``, ``bool``, ``int32``, ``int64`` or another message.
+        messages: each with its fields, whose types are ``string``, ``bool``, ``int32``, ``int64``,
+            ``bytes`` or another message.
 
     Returns: what gives the class of a message by its name.
     """

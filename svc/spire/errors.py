@@ -16,7 +16,7 @@ class SpireUnavailable(SvcError):
 
 
 class EntriesRefused(SvcError):
-    """the SPIRE server refuses to {action} entries: {detail}"""
+    """the SPIRE server refuses to {action}: {detail}"""
 
     reason = "entries_refused"
     hint = "the SVID of this process must be that of an entry with admin: true, or be in admin_ids of the server"

@@ -1,4 +1,7 @@
-"""The messages of SPIRE's Entry API that are used here (``spire.api.server.entry.v1`` and ``spire.api.types``)."""
+"""
+The messages of SPIRE's Entry and Bundle APIs that are used here (``spire.api.server.entry.v1``,
+``spire.api.server.bundle.v1`` and ``spire.api.types``).
+"""
 
 from __future__ import annotations
 
@@ -32,6 +35,16 @@ _MESSAGES: Final[dict[str, Fields]] = {
     "BatchDeleteEntryRequest": {1: ("ids", "string[]")},
     "Result": {1: ("status", "Status")},
     "BatchEntryResponse": {1: ("results", "Result[]")},
+    "X509Certificate": {1: ("asn1", "bytes")},
+    "JWTKey": {1: ("public_key", "bytes"), 2: ("key_id", "string"), 3: ("expires_at", "int64")},
+    "Bundle": {
+        1: ("trust_domain", "string"),
+        2: ("x509_authorities", "X509Certificate[]"),
+        3: ("jwt_authorities", "JWTKey[]"),
+        4: ("refresh_hint", "int64"),
+        5: ("sequence_number", "int64"),
+    },
+    "GetBundleRequest": {},
 }
 
 
@@ -43,3 +56,5 @@ ListEntriesResponse: Final = _message("ListEntriesResponse")
 BatchEntryRequest: Final = _message("BatchEntryRequest")
 BatchDeleteEntryRequest: Final = _message("BatchDeleteEntryRequest")
 BatchEntryResponse: Final = _message("BatchEntryResponse")
+BundleMessage: Final = _message("Bundle")
+GetBundleRequest: Final = _message("GetBundleRequest")

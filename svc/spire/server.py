@@ -1,4 +1,4 @@
-"""A SPIRE server's API for entries, over its Unix socket or over TCP with an SVID that is an administrator's."""
+"""A SPIRE server's APIs for entries and bundles, over its Unix socket or over TCP with an administrator's SVID."""
 
 from __future__ import annotations
 
@@ -22,13 +22,16 @@ from svc.spire.messages import (
     BatchDeleteEntryRequest,
     BatchEntryRequest,
     BatchEntryResponse,
+    BundleMessage,
+    GetBundleRequest,
     ListEntriesRequest,
     ListEntriesResponse,
 )
 
 #: The client side of mutual TLS to a server.
 ServerContext: TypeAlias = ssl.SSLContext
-_SERVICE: Final = "/spire.api.server.entry.v1.Entry/"
+_ENTRIES: Final = "/spire.api.server.entry.v1.Entry/"
+_BUNDLES: Final = "/spire.api.server.bundle.v1.Bundle/"
 #: Entries in one call; a server takes 4 MiB.
 PAGE: Final = 200
 #: Entries that are read at most.
@@ -49,7 +52,7 @@ class EntryFailure:
 
 class SpireServer:
     """
-    The entries of one server; its methods run in asyncio's loop.
+    The entries and the bundle of one server; its methods run in asyncio's loop.
 
     Args:
         connect: makes a channel.
@@ -83,7 +86,9 @@ class SpireServer:
         token = ""
         while True:
             request = ListEntriesRequest(page_size=PAGE, page_token=token)
-            answer = await self._call("read", "ListEntries", request, ListEntriesRequest, ListEntriesResponse)
+            answer = await self._call(
+                "read entries", f"{_ENTRIES}ListEntries", request, ListEntriesRequest, ListEntriesResponse
+            )
             found += answer.entries
             token = answer.next_page_token
             if not token:
@@ -106,7 +111,7 @@ class SpireServer:
         for ids in _pages(changes.delete):
             request = BatchDeleteEntryRequest(ids=ids)
             answer = await self._call(
-                "delete", "BatchDeleteEntry", request, BatchDeleteEntryRequest, BatchEntryResponse
+                "delete entries", f"{_ENTRIES}BatchDeleteEntry", request, BatchDeleteEntryRequest, BatchEntryResponse
             )
             # Somebody else may have deleted it.
             failures += _failures("delete", ids, answer, also=Status.NOT_FOUND)
@@ -116,9 +121,22 @@ class SpireServer:
         ):
             for page in _pages(entries):
                 request = BatchEntryRequest(entries=[each.message() for each in page])
-                answer = await self._call(action, method, request, BatchEntryRequest, BatchEntryResponse)
+                answer = await self._call(
+                    f"{action} entries", _ENTRIES + method, request, BatchEntryRequest, BatchEntryResponse
+                )
                 failures += _failures(action, [each.id for each in page], answer)
         return failures
+
+    async def bundle(self) -> Any:
+        """
+        Read the bundle of the server's own trust domain, as a message.
+
+        Raises:
+            SpireUnavailable: it does not answer.
+            EntriesRefused: this process may not read it.
+        """
+        method = f"{_BUNDLES}GetBundle"
+        return await self._call("read the bundle", method, GetBundleRequest(), GetBundleRequest, BundleMessage)
 
     def close(self) -> None:
         """Close the connection; the next call opens another one."""
@@ -129,7 +147,7 @@ class SpireServer:
     async def _call(self, action: str, method: str, request: Any, sent: Any, received: Any) -> Any:
         if self._channel is None:
             self._channel = self._connect()
-        call: UnaryUnaryMethod[Any, Any] = UnaryUnaryMethod(self._channel, _SERVICE + method, sent, received)
+        call: UnaryUnaryMethod[Any, Any] = UnaryUnaryMethod(self._channel, method, sent, received)
         try:
             return await call(request, timeout=CALL_SECONDS)
         except GRPCError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 from collections.abc import Callable, Coroutine
 from contextlib import ExitStack
 from dataclasses import replace
@@ -56,6 +58,16 @@ class SpireEntriesTests(SynchronousTestCase):
     def at_socket(self, call: Callable[[SpireServer], Coroutine[Any, Any, Any]]) -> Any:
         """Run calls by the Unix socket."""
         return self.run_with(SpireServer.at_socket(str(self.spire.folder / "api.sock")), call)
+
+    def test_bundle(self) -> None:
+        """The bundle has the authorities of the server, of both kinds."""
+        found = self.at_socket(lambda server: server.bundle())
+        keys = json.loads(self.spire.bundle())["keys"]
+        authorities = {base64.b64encode(each.asn1).decode() for each in found.x509_authorities}
+        self.assertEqual("example.org", found.trust_domain)
+        self.assertEqual({each["x5c"][0] for each in keys if each["use"] == "x509-svid"}, authorities)
+        names = {each.key_id for each in found.jwt_authorities}
+        self.assertEqual({each["kid"] for each in keys if each["use"] == "jwt-svid"}, names)
 
     def own_svid(self, path: str) -> tuple[X509Svid, X509Bundle]:
         """Fetch an SVID of this process, and the bundle."""
