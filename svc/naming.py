@@ -76,6 +76,10 @@ AUTHORITY: Final = "svc-authority"
 AUTHORITY_KEYS_SECRET: Final = "svc-authority-keys"  # noqa: S105 - a name
 #: Whose data is in the volume of the SPIRE server.
 ANNOTATION_TRUST_DOMAIN: Final = f"{DOMAIN}/trust-domain"
+#: The Secret with the federation roots; the Service by which peers reach the manager, and its SPIFFE ID there.
+FEDERATION_SECRET: Final = "svc-federation-keys"  # noqa: S105 - a name
+M2M_SERVICE: Final = "svc-m2m"
+M2M_PATH: Final = "/svc/m2m"
 #: The ConfigMap and the Secret with the configuration of the manager, in its namespace.
 MANAGER_CONFIG: Final = "svc-manager-config"
 #: Secrets with a license: their type, the label by which the manager finds them, the key of the file, and their names.
@@ -134,6 +138,7 @@ DEFAULT_MQTT_BUFFER: Final = "/var/lib/svc/mqtt-buffer.db"
 
 # Default ports.
 PORT_WEBHOOK: Final = 9443
+PORT_M2M: Final = 9445
 PORT_MANAGER_METRICS: Final = 9090
 PORT_MANAGER_ADMIN: Final = 9900
 PORT_AGENT_METRICS: Final = 9091

@@ -1,2 +1,3 @@
-The custom resources `SvcCluster` and `SvcForeignCluster`: what other trust domains need of a cluster to federate with it, and the trust domains
-that it federates with ([federation](docs/federation.md)).
+`svc-manager` makes the federation roots and the bootstrap package of its cluster, publishes them in the custom resource `SvcCluster`, and serves
+bundle and package to peers as a bundle endpoint of the profile `https_spiffe` ([federation](docs/federation.md#on-kubernetes)). The custom resource
+`SvcForeignCluster` is there for the peers.

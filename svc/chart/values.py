@@ -125,6 +125,15 @@ class AuthorityValues(Settings):
     """Of its pod."""
 
 
+class FederationValues(Settings):
+    """Federation with other trust domains."""
+
+    rootTtl: Wait = 3650 * 86400.0
+    """The life of the federation roots, after which new ones follow them."""
+    nodePort: int = Field(0, ge=0, le=65535)
+    """The port of the nodes at which peers reach the manager; `0` lets the cluster choose one."""
+
+
 class StorageSettings(Settings):
     """The volume of the SPIRE server, with its keys and entries."""
 
@@ -215,6 +224,8 @@ class ChartValues(Settings):
     """The injected proxies."""
     authority: AuthorityValues = AuthorityValues()
     """The post-quantum issuer."""
+    federation: FederationValues = FederationValues()
+    """Federation with other trust domains."""
     spire: SpireValues = SpireValues()
     """SPIRE."""
     monitoring: MonitoringSettings = MonitoringSettings()

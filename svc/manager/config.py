@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, model_validator
 
 from svc.errors import SvcError
 from svc.identity import SpiffeID, TrustDomain
@@ -13,6 +13,7 @@ from svc.naming import (
     DEFAULT_NAMESPACE,
     DEFAULT_SPIFFE_SOCKET,
     MANAGER,
+    PORT_M2M,
     PORT_MANAGER_ADMIN,
     PORT_MANAGER_METRICS,
     PORT_WEBHOOK,
@@ -69,6 +70,15 @@ class IssuerSettings(Settings):
     """Algorithm of new roots."""
 
 
+class FederationSettings(Settings):
+    """Federation with other trust domains; needs `spire`."""
+
+    rootTtl: Wait = 3650 * 86400.0
+    """The life of federation roots. After it new ones follow them, and peers follow by the packages that they fetch."""
+    pqBundle: FilePath | None = None
+    """The file with the post-quantum bundle; by default `pq-bundle.json` beside the socket of the Workload API."""
+
+
 class MetricsPolicySettings(Settings):
     """Who reads the metrics of injected proxies."""
 
@@ -89,8 +99,16 @@ class ClusterSettings(Settings):
     """The post-quantum issuer; without it the manager writes no roots."""
     spire: SpireSettings | None = None
     """The SPIRE server; without it the manager neither makes nor deletes entries."""
+    federation: FederationSettings | None = None
+    """Federation; without it the manager makes no bootstrap package."""
     networkPolicies: MetricsPolicySettings | None = None
     """The NetworkPolicies of enabled namespaces; without it the manager deletes those that it has made."""
+
+    @model_validator(mode="after")
+    def _federation_needs_spire(self) -> Self:
+        if self.federation is not None and self.spire is None:
+            raise ValueError("federation needs spire, whose bundle is in the package")
+        return self
 
 
 class WebhookSettings(Settings):
@@ -126,6 +144,9 @@ class ManagerSettings(DaemonSettings):
     whole."""
     webhook: WebhookSettings | None = None
     """The admission webhook; by default there is none."""
+    m2mAddr: OptionalAddress = HostPort("", PORT_M2M)
+    """Where peers fetch bundle and package if there is `cluster.federation`, by HTTPS with the SVID `/svc/m2m`; `"0"`
+    or `""` disables."""
     metricsAddr: OptionalAddress = HostPort("", PORT_MANAGER_METRICS)
     """`/metrics`; `"0"` or `""` disables."""
     metricsSecure: bool = True

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 from svc import naming
 from svc.errors import SvcError
-from svc.identity import TrustDomain
+from svc.identity import SpiffeID, TrustDomain
 from svc.kube.cache import Cache
 from svc.kube.client import Client
 from svc.kube.kinds import NAMESPACES, Kind
 from svc.manager.config import ClusterSettings
 from svc.manager.metrics import ManagerMetrics
+from svc.spire.server import ServerContext, server_context
+from svc.workload.source import WorkloadSource
+
+#: What SPIRE names its servers.
+_SERVER_PATH: Final = "/spire/server"
 
 
 @dataclass(frozen=True)
@@ -55,3 +61,15 @@ class ClusterContext:
         """Make a cache of the namespaces whose pods get the proxy; that of the manager is never one."""
         labels = f"{naming.LABEL_INJECTION}={naming.INJECTION_ENABLED}"
         return self.cache(NAMESPACES, changed, labels=labels, fields=f"metadata.name!={self.namespace}")
+
+
+def spire_context(source: WorkloadSource, trust_domain: TrustDomain) -> ServerContext:
+    """
+    Make the TLS context of one connection to the SPIRE server, with the SVID by which the manager is its administrator.
+
+    Raises:
+        CredentialsMissing: there is no SVID yet.
+    """
+    # The other one is shown to peers, and may be the first.
+    svid = next((each for each in source.svids if each.spiffe_id.path != naming.M2M_PATH), source.svid)
+    return server_context(svid, source.bundles.bundle_for(trust_domain), SpiffeID(trust_domain, _SERVER_PATH))

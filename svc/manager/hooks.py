@@ -39,6 +39,7 @@ from svc.naming import (
     COMPILED_CONFIG_MAP,
     CONNECTIONS_CONFIGURATION,
     CSI_DRIVER,
+    FEDERATION_SECRET,
     LABEL_MANAGED_BY,
     MANAGER,
     NETWORK_POLICY,
@@ -57,7 +58,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 #: The volume of the SPIRE server.
 _CLAIM: Final = "data-spire-server-0"
 #: With private keys; they outlive the release unless everything is removed.
-_SECRETS: Final = (AUTHORITY_KEYS_SECRET, WEBHOOK_SECRET)
+_SECRETS: Final = (AUTHORITY_KEYS_SECRET, FEDERATION_SECRET, WEBHOOK_SECRET)
 
 
 class PlatformInUse(SvcError):

@@ -62,6 +62,8 @@ class ManagerMetrics:
         self._entry_failures = counter("svc_manager_spire_entry_failures", text, ["action"])
         # The name is that of the specification.
         self._policies = gauge("svc_manager_policies_total", "Policies, by the kind cluster or namespace", ["kind"])
+        text = "Bundles and packages that were fetched from a peer (pull) or served to one (push)"
+        self._exchanges = counter("svc_manager_bundle_exchange", text, ["direction", "result"])
         self._begin(controllers)
 
     def _begin(self, controllers: tuple[str, ...]) -> None:
@@ -72,6 +74,8 @@ class ManagerMetrics:
             self._policies.labels(kind)
         for action in ("create", "update", "delete"):
             self._entry_failures.labels(action)
+        for result in ("success", "error"):
+            self._exchanges.labels("push", result)
         for name in controllers:
             self._durations.labels(name)
             self._delays.labels(name)
@@ -114,6 +118,10 @@ class ManagerMetrics:
     def entry_failed(self, action: str) -> None:
         """Count an entry that could not be created, updated or deleted."""
         self._entry_failures.labels(action).inc()
+
+    def bundle_served(self, *, found: bool) -> None:
+        """Count a request of a peer, which got what it asked for or did not."""
+        self._exchanges.labels("push", "success" if found else "error").inc()
 
     def measured(self, controller: str, reconcile: Reconcile) -> Reconcile:
         """Return ``reconcile`` of a controller with its calls counted and measured."""

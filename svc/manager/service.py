@@ -28,6 +28,7 @@ from svc.manager.admission.server import Answer, WebhookServer, answers
 from svc.manager.config import ManagerSettings, WebhookSettings
 from svc.manager.context import ClusterContext
 from svc.manager.control import CONTROLLERS, Control, Controller, Supervised
+from svc.manager.federation.controller import FederationController
 from svc.manager.hotconfig import RESTART_SECONDS, HotConfiguration, ManagerConfiguration
 from svc.manager.identities.controller import EntryController
 from svc.manager.issuer.controller import IssuerKeysController
@@ -183,6 +184,12 @@ class Manager(Daemon[ManagerSettings]):
         policies = Supervised(partial(PolicyController, context), self._metrics, longest_pause=LONGEST_PAUSE)
         self._policies = policies.controller
         yield policies
+        if context.settings.federation is not None and spire is not None:
+            federation = partial(
+                FederationController,
+                *(context, context.settings.federation, spire, self.settings.m2mAddr, self._reactor),
+            )
+            yield Supervised(federation, self._metrics, longest_pause=spire.every)
         # Also where there shall be none: those that are there are deleted.
         yield Supervised(partial(NetworkPolicyController, context), self._metrics, longest_pause=LONGEST_PAUSE)
 

@@ -35,6 +35,7 @@ KEPT = {
     ),
     "persistentvolumeclaims/data-spire-server-0",
     "secrets/svc-authority-keys",
+    "secrets/svc-federation-keys",
     "secrets/svc-webhook-ca",
 }
 #: An ordinary application and a client, in a namespace that is enabled and of the profile restricted.
@@ -330,6 +331,8 @@ class ChartTests(Faults):
             "CustomResourceDefinition//svcpolicies.svc.internal",
             "PersistentVolumeClaim/svc-system/data-spire-server-0",
             "Secret/svc-system/svc-authority-keys",
+            "Secret/svc-system/svc-federation-keys",
+            "SvcCluster//cluster",
             "Secret/svc-system/svc-webhook-ca",
             "SvcLicenseStatus//license",
         }

@@ -44,6 +44,7 @@ ELSEWHERE = {
     "svc.manager.webhook.certificate": "integration/test_manager_webhook.py",
     "svc.manager.injection.denied": "integration/test_manager_webhook.py",
     "svc.manager.connection.denied": "integration/test_manager_webhook.py",
+    "svc.manager.federation_roots.changed": "integration/test_manager_federation.py",
     "svc.manager.issuer_keys.changed": "integration/test_manager_issuer.py",
     "svc.manager.network_policy.changed": "integration/test_manager_network_policies.py",
     **{

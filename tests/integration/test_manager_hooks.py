@@ -22,7 +22,7 @@ CRD: Final = "customresourcedefinitions.apiextensions.k8s.io/svclicensestatuses.
 CRDS: Final = tuple(
     f"customresourcedefinitions.apiextensions.k8s.io/{each['metadata']['name']}" for each in custom_resources()
 )
-SECRETS: Final = ("svc-authority-keys", "svc-webhook-ca")
+SECRETS: Final = ("svc-authority-keys", "svc-federation-keys", "svc-webhook-ca")
 PREPARE: Final = ("prepare", "--namespace", "svc-system", "--trust-domain")
 VOLUME: Final = {"name": "workload-api", "csi": {"driver": "csi.svc.internal", "readOnly": True}}
 

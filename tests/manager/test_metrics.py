@@ -56,6 +56,13 @@ class ManagerMetricsTests(SynchronousTestCase):
         valid = False
         self.assertEqual(0.0, self.value("license_valid"))
 
+    def test_bundles_served(self) -> None:
+        """Requests of peers, by whether they got something; both series are there."""
+        for found, result in ((True, "success"), (False, "error")):
+            self.assertEqual(0.0, self.value("bundle_exchange_total", direction="push", result=result))
+            self.metrics.bundle_served(found=found)
+            self.assertEqual(1.0, self.value("bundle_exchange_total", direction="push", result=result))
+
     def test_entries(self) -> None:
         """Failures at the Workload API, and entries that were not accepted by what was asked; all series are there."""
         self.assertEqual(0.0, self.value("spire_entry_failures_total", action="delete"))

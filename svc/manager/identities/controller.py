@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from twisted.logger import Logger
 
@@ -18,17 +18,14 @@ from svc.identity import SpiffeID
 from svc.kube.cache import Cache, run_all
 from svc.kube.kinds import SERVICE_ACCOUNTS
 from svc.manager.config import SpireSettings
-from svc.manager.context import ClusterContext
-from svc.manager.identities.entries import due_changes, wanted_entries
+from svc.manager.context import ClusterContext, spire_context
+from svc.manager.identities.entries import due_changes, m2m_entry, wanted_entries
 from svc.spire.entries import EntryChanges
 from svc.spire.errors import EntryRefused
-from svc.spire.server import EntryFailure, ServerContext, SpireServer, server_context
+from svc.spire.server import EntryFailure, SpireServer
 from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
 from svc.workload.source import WorkloadSource
-
-#: What SPIRE names its servers.
-_SERVER_PATH: Final = "/spire/server"
 
 
 class EntryController:
@@ -53,6 +50,8 @@ class EntryController:
         self._trust_domain = context.trust_domain
         self._parent_id = SpiffeID(self._trust_domain, spire.parentID)
         self._ttl = int(spire.x509SvidTtl)
+        self._namespace = context.namespace
+        self._federation = context.settings.federation is not None
         self._every = spire.every
         self._metrics = context.metrics
         self._namespaces = context.enabled_namespaces(changed)
@@ -65,7 +64,9 @@ class EntryController:
             changed=self._source_changed,
         )
         self._source_failures = 0
-        self._server = SpireServer.at_port(spire.server.host, spire.server.port, self._context)
+        self._server = SpireServer.at_port(
+            spire.server.host, spire.server.port, lambda: spire_context(self._source, self._trust_domain)
+        )
 
     @property
     def caches(self) -> tuple[Cache, Cache]:
@@ -92,6 +93,8 @@ class EntryController:
         """
         enabled = {name for _none, name in self._namespaces.objects}
         wanted = wanted_entries(enabled, self._accounts.objects, self._parent_id, ttl=self._ttl)
+        if self._federation:
+            wanted.append(m2m_entry(self._namespace, self._parent_id))
         try:
             todo = due_changes(await self._server.entries(), wanted)
             failures = await self._server.apply(todo) if todo else []
@@ -110,10 +113,6 @@ class EntryController:
         if failures:
             first = failures[0]
             raise EntryRefused(action=first.action, entry=first.id, detail=first.detail)
-
-    def _context(self) -> ServerContext:
-        bundle = self._source.bundles.bundle_for(self._trust_domain)
-        return server_context(self._source.svid, bundle, SpiffeID(self._trust_domain, _SERVER_PATH))
 
     def _source_changed(self) -> None:
         state = self._source.state

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from svc.errors import SvcError
 from svc.identity import SpiffeID
-from svc.naming import MANAGER
+from svc.naming import M2M_PATH, MANAGER
 from svc.spire.entries import EntryChanges, RegistrationEntry, changes
 
 #: With which the identifiers of entries of a manager begin; those of a registrar begin otherwise.
@@ -54,6 +54,12 @@ def wanted_entries(
     if len(found) > limit:
         raise AccountsTooMany(count=len(found), limit=limit)
     return [_entry(namespace, name, parent_id, ttl) for namespace, name in found]
+
+
+def m2m_entry(namespace: str, parent_id: SpiffeID) -> RegistrationEntry:
+    """Return the entry of the SVID that the manager shows to peers; ``namespace`` is the manager's."""
+    selectors = frozenset({f"k8s:ns:{namespace}", f"k8s:sa:{MANAGER}"})
+    return RegistrationEntry(SpiffeID(parent_id.trust_domain, M2M_PATH), parent_id, selectors, owner=OWNER)
 
 
 def due_changes(stored: Sequence[Any], wanted: Iterable[RegistrationEntry]) -> EntryChanges:

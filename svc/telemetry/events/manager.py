@@ -42,6 +42,13 @@ class ManagerEvent(Event):
         "failure",
         "a connection to a pod of another compartment was refused",
     )
+    FEDERATION_ROOTS = (
+        "svc.manager.federation_roots.changed",
+        AUDIT,
+        INFO,
+        "success",
+        "the federation roots of the cluster changed",
+    )
     ISSUER_KEYS = (
         "svc.manager.issuer_keys.changed",
         AUDIT,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import SpiffeID
-from svc.manager.identities.entries import OWNER, AccountsTooMany, due_changes, wanted_entries
+from svc.manager.identities.entries import OWNER, AccountsTooMany, due_changes, m2m_entry, wanted_entries
 from svc.registrar.config import OWNER as REGISTRAR
 
 NODES = SpiffeID.parse("spiffe://example.org/node")
@@ -32,6 +32,14 @@ class WantedEntriesTests(SynchronousTestCase):
         """The longest names that Kubernetes has make a SPIFFE ID."""
         (found,) = wanted_entries({"n" * 63}, [("n" * 63, "a" * 253)], NODES)
         self.assertTrue(found.spiffe_id.path.endswith("/a" + "a" * 252))
+
+    def test_entry_for_peers(self) -> None:
+        """The manager's own pods get the identity that peers see, without rights at the server."""
+        found = m2m_entry("svc-system", NODES)
+        self.assertEqual("spiffe://example.org/svc/m2m", str(found.spiffe_id))
+        self.assertEqual(frozenset({"k8s:ns:svc-system", "k8s:sa:svc-manager"}), found.selectors)
+        self.assertEqual((NODES, False), (found.parent_id, found.admin))
+        self.assertTrue(found.id.startswith(OWNER), found.id)
 
     def test_limit(self) -> None:
         """Accounts of other namespaces do not count, and one more than the limit is refused."""

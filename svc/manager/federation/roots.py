@@ -1,0 +1,212 @@
+"""
+The federation roots of the cluster: the data of a Secret in, the roots out, and their successors.
+
+The Secret holds both private keys of the current sequence, and of each of the last sequences the package that
+introduced its roots, which the roots before have signed too: those are needed for nothing else, and are not kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ed25519, mldsa
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_der_private_key
+
+from svc.envelope.claims import seconds
+from svc.envelope.keys import Signer
+from svc.errors import SvcError
+from svc.federation.fingerprint import Fingerprint
+from svc.federation.package import VerifiedPackage, sign_package, verify_package
+from svc.federation.payload import PackageContent, Previous
+from svc.federation.roots import FederationRoots
+from svc.federation.succession import MAX_LINKS
+from svc.identity import TrustDomain
+from svc.kube.client import Object
+
+#: The key of the Secret.
+KEYS: Final = "keys.json"
+_VERSION: Final = 1
+#: Octets of all packages that are kept; a Secret has 1 MiB at most.
+MAX_KEPT: Final = 700 * 1024
+
+
+class FederationKeysInvalid(SvcError):
+    """the Secret {name} with the federation roots cannot be used: {defect}"""
+
+    reason = "federation_keys_invalid"
+    hint = "restore it from a backup: peers know this cluster by these keys, and the manager never replaces them"
+
+
+class FederationKeysMissing(SvcError):
+    """the Secret {name} with the federation roots is gone, and sequence {sequence} of them was published"""
+
+    reason = "federation_keys_missing"
+    hint = (
+        "restore it from a backup; or delete the SvcCluster, so that new roots are made, and give every peer the new "
+        "fingerprint"
+    )
+
+
+@dataclass(frozen=True)
+class OwnRoots:
+    """
+    The federation roots with their private keys.
+
+    Attributes:
+        sequence: counts sets of roots, from 1.
+        made: when they were made, in whole seconds.
+        previous: those before; None for the first.
+        links: by their sequence, the packages that introduced the last sets of roots, this one among them.
+    """
+
+    trust_domain: TrustDomain
+    sequence: int
+    made: datetime
+    classical: ed25519.Ed25519PrivateKey = field(repr=False)
+    post_quantum: mldsa.MLDSA65PrivateKey = field(repr=False)
+    previous: Previous | None = None
+    links: Mapping[int, bytes] = field(default_factory=dict, repr=False)
+
+    @property
+    def signers(self) -> tuple[Signer, Signer]:
+        """Both keys as signers."""
+        return Signer.from_raw_key(self.classical), Signer.from_raw_key(self.post_quantum)
+
+    @property
+    def public(self) -> FederationRoots:
+        """The public keys."""
+        return FederationRoots(self.classical.public_key(), self.post_quantum.public_key())
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        """Of roots and trust domain."""
+        return self.public.fingerprint(self.trust_domain)
+
+    @property
+    def introduction(self) -> VerifiedPackage | None:
+        """The package that introduced these roots; None for the first ones."""
+        found = self.links.get(self.sequence)
+        return None if found is None else verify_package(found)
+
+
+def first_roots(trust_domain: TrustDomain, now: datetime) -> OwnRoots:
+    """Make the first roots of a trust domain."""
+    return _generated(trust_domain, 1, now)
+
+
+def succeeded(roots: OwnRoots, now: datetime, content: Callable[[OwnRoots], PackageContent]) -> OwnRoots:
+    """
+    Make the roots that follow others.
+
+    Args:
+        content: returns what a package of the new roots says.
+    """
+    previous = Previous(roots.sequence, roots.fingerprint)
+    new = _generated(roots.trust_domain, roots.sequence + 1, now, previous)
+    package = sign_package(content(new), new.signers, previous=roots.signers).package.serialize()
+    return OwnRoots(
+        new.trust_domain,
+        new.sequence,
+        new.made,
+        new.classical,
+        new.post_quantum,
+        previous,
+        _kept({**roots.links, new.sequence: package}),
+    )
+
+
+def read_roots(secret: Object, trust_domain: TrustDomain) -> OwnRoots:
+    """
+    Read the roots of a Secret.
+
+    Raises:
+        FederationKeysInvalid: it cannot be read, or is of another trust domain.
+    """
+    name = secret["metadata"]["name"]
+    text = (secret.get("data") or {}).get(KEYS)
+    if not text:
+        raise FederationKeysInvalid(name=name, defect=f"it has no key {KEYS}")
+    try:
+        found = _read(json.loads(base64.b64decode(text)), trust_domain)
+    except (SvcError, KeyError, TypeError, ValueError, AttributeError, OverflowError, UnsupportedAlgorithm) as error:
+        # Without the parser's message, which may contain a part of a key.
+        raise FederationKeysInvalid(name=name, defect=f"it is malformed ({type(error).__name__})") from None
+    if found.trust_domain != trust_domain:
+        raise FederationKeysInvalid(name=name, defect=f"it is of the trust domain {found.trust_domain}")
+    return found
+
+
+def secret_data(roots: OwnRoots) -> dict[str, str]:
+    """Return the data of the Secret with these roots."""
+    document: dict[str, Any] = {
+        "v": _VERSION,
+        "trustDomain": roots.trust_domain.name,
+        "sequence": roots.sequence,
+        "madeAt": seconds(roots.made),
+        "keys": {
+            "Ed25519": _written(roots.classical),
+            "ML-DSA-65": _written(roots.post_quantum),
+        },
+        "links": {str(sequence): each.decode("ascii") for sequence, each in roots.links.items()},
+    }
+    if roots.previous is not None:
+        document["previous"] = {
+            "sequence": roots.previous.sequence,
+            "fingerprint": roots.previous.fingerprint.base32,
+        }
+    return {KEYS: base64.b64encode(json.dumps(document, indent=1).encode()).decode("ascii")}
+
+
+def _generated(trust_domain: TrustDomain, sequence: int, now: datetime, previous: Previous | None = None) -> OwnRoots:
+    classical, post_quantum = ed25519.Ed25519PrivateKey.generate(), mldsa.MLDSA65PrivateKey.generate()
+    return OwnRoots(trust_domain, sequence, now.replace(microsecond=0), classical, post_quantum, previous)
+
+
+def _kept(links: Mapping[int, bytes]) -> dict[int, bytes]:
+    """The newest packages, as many as are served and fit into the Secret."""
+    kept: dict[int, bytes] = {}
+    for sequence in sorted(links, reverse=True)[:MAX_LINKS]:
+        if sum(map(len, kept.values())) + len(links[sequence]) > MAX_KEPT:
+            break
+        kept[sequence] = links[sequence]
+    return dict(sorted(kept.items()))
+
+
+def _read(document: Any, trust_domain: TrustDomain) -> OwnRoots:
+    if document["v"] != _VERSION:
+        raise ValueError(f"version {document['v']}")
+    keys, before = document["keys"], document.get("previous")
+    classical, post_quantum = _key(keys["Ed25519"]), _key(keys["ML-DSA-65"])
+    if not isinstance(classical, ed25519.Ed25519PrivateKey) or not isinstance(post_quantum, mldsa.MLDSA65PrivateKey):
+        raise TypeError("other kinds of keys")
+    sequence = int(document["sequence"])
+    if (before is None) != (sequence == 1):
+        raise ValueError("the roots before")
+    return OwnRoots(
+        TrustDomain.parse(document["trustDomain"]),
+        sequence,
+        datetime.fromtimestamp(int(document["madeAt"]), UTC),
+        classical,
+        post_quantum,
+        None if before is None else Previous(before["sequence"], Fingerprint.from_base32(before["fingerprint"])),
+        {int(number): each.encode("ascii") for number, each in document["links"].items()},
+    )
+
+
+def _written(key: ed25519.Ed25519PrivateKey | mldsa.MLDSA65PrivateKey) -> str:
+    octets = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    return base64.b64encode(octets).decode("ascii")
+
+
+def _key(text: str) -> object:
+    try:
+        return load_der_private_key(base64.b64decode(text, validate=True), None)
+    except binascii.Error as error:
+        raise ValueError("no base64") from error

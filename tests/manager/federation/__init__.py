@@ -1,0 +1,1 @@
+"""Tests of what peers get from a cluster."""
