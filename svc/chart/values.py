@@ -130,7 +130,7 @@ class FederationValues(Settings):
 
     rootTtl: Wait = 3650 * 86400.0
     """The life of the federation roots, after which new ones follow them."""
-    nodePort: int = Field(0, ge=0, le=65535)
+    nodePort: Annotated[int, Field(ge=0, le=65535)] = 0
     """The port of the nodes at which peers reach the manager; `0` lets the cluster choose one."""
 
 

@@ -235,12 +235,12 @@ class FederationTests(_Case):
         super().setUp()
         self.addCleanup(self.server.kubectl, "delete", "svcclusters,svcforeignclusters", "--all")
 
-    def object(self, kind: Kind, name: str, **spec: object) -> str:
+    def object(self, kind: Kind, name: str, **spec: Any) -> str:
         """The text of an object."""
         found = {"apiVersion": kind.api_version, "kind": kind.name, "metadata": {"name": name}}
         return json.dumps({**found, "spec": spec} if spec else found)
 
-    def peer(self, name: str, **spec: object) -> str:
+    def peer(self, name: str, **spec: Any) -> str:
         """The text of a peer."""
         return self.object(FOREIGN_CLUSTERS, name, trustDomain="partner.example.org", **spec)
 
@@ -261,9 +261,7 @@ class FederationTests(_Case):
         ):
             self.assertEqual(set(schema(kind.plural)["properties"]["status"]["properties"]), set(status))
             patch = json.dumps({"status": status})
-            self.server.kubectl(
-                "patch", str(kind), name, "--subresource=status", "--type=merge", "-p", patch
-            )
+            self.server.kubectl("patch", str(kind), name, "--subresource=status", "--type=merge", "-p", patch)
             self.assertEqual(status, json.loads(self.server.kubectl("get", str(kind), name, "-o", "json"))["status"])
             self.assertEqual(shown, self.server.kubectl("get", str(kind)).splitlines()[1].split()[: len(shown)])
 

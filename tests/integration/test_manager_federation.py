@@ -5,9 +5,10 @@ from __future__ import annotations
 import base64
 import json
 import ssl
+import time
 import urllib.error
 import urllib.request
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from cryptography import x509
 
@@ -42,7 +43,6 @@ class FederationTests(ManagerCase):
         self.spire.start()
         (self.spire.folder / "pq-bundle.json").write_bytes(PqBundles({PROD: full_content().pq}).serialize())
         kubectl = self.server.kubectl
-        kubectl("delete", "svcclusters", "--all")
         kubectl("apply", "-f", "-", data=json.dumps({"apiVersion": "v1", "kind": "List", "items": [NODE, SERVICE]}))
         self.stack.callback(kubectl, "delete", "node/node-1", "service/svc-m2m", "-n", "svc-system")
         addresses = {"status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.7"}]}}
@@ -63,10 +63,10 @@ class FederationTests(ManagerCase):
     def until_condition(self, kind: str, *wanted: str) -> dict[str, Any]:
         """Wait for status and reason of a condition; returns the status of the object."""
 
-        def held() -> object:
+        def held() -> dict[str, Any] | Literal[False]:
             status = self.found()
             conditions = {each["type"]: (each["status"], each["reason"]) for each in status.get("conditions", ())}
-            return conditions.get(kind) == wanted and status
+            return status if conditions.get(kind) == wanted else False
 
         return eventually(held, what=f"{kind} {wanted}")
 
@@ -113,6 +113,9 @@ class FederationTests(ManagerCase):
         count = {"direction": "push"}
         self.assertLessEqual(2, manager.value("bundle_exchange_total", result="success", **count))
         self.assertEqual(2, manager.value("bundle_exchange_total", result="error", **count))
+        version = self.version()
+        time.sleep(3)
+        self.assertEqual(version, self.version(), "an unchanged status is not written")
         (record,) = manager.records("svc.manager.federation_roots.changed")
         self.assertEqual(status["fingerprint"], record["attributes"]["fingerprint"])
 
@@ -147,6 +150,10 @@ class FederationTests(ManagerCase):
         self.server.kubectl("create", "-f", "-", data=json.dumps({**kept, "metadata": metadata}))
         after = self.until_condition("PackagePublished", "True", "Signed")
         self.assertEqual(before["fingerprint"], after["fingerprint"])
+
+    def version(self) -> str:
+        """Which state of SvcCluster it is."""
+        return self.server.kubectl("get", "svccluster", "cluster", "-o", "jsonpath={.metadata.resourceVersion}")
 
     def answers(self) -> bool:
         """Whether the endpoint answers."""

@@ -140,4 +140,6 @@ class FederationTests(SynchronousTestCase):
         ):
             self.assertEqual(largest, given["maxLength"])
         for given in (own["status"], foreign["status"]):
-            self.assertEqual(MAX_MESSAGE, given["properties"]["conditions"]["items"]["properties"]["message"]["maxLength"])
+            self.assertEqual(
+                MAX_MESSAGE, given["properties"]["conditions"]["items"]["properties"]["message"]["maxLength"]
+            )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.test.requesthelper import DummyRequest
@@ -24,7 +25,7 @@ class PagesTests(SynchronousTestCase):
 
     def get(self, path: str, method: bytes = b"GET") -> tuple[int, str, bytes]:
         """The status, the media type and the body."""
-        request = DummyRequest([])
+        request: Any = DummyRequest([])
         request.method, request.path = method, path.encode()
         pages = M2MPages(lambda: self.published, self.counted.append, M2MEndpoint(SpiffeID(PROD, "/svc/m2m")))
         body = pages.render(request)

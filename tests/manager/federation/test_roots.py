@@ -9,7 +9,7 @@ from functools import cache
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.federation.package import verify_package
+from svc.federation.package import sign_package, verify_package
 from svc.federation.succession import MAX_LINKS, check_follows, needed_links
 from svc.manager.federation import roots as module
 from svc.manager.federation.package import own_content
@@ -55,13 +55,13 @@ class SuccessionTests(SynchronousTestCase):
         """Who pinned the first roots follows the packages that are kept to the last ones."""
         first, _second, third = generations()[:3]
         full = full_content()
-        pinned = module.sign_package(own_content(first, full.bundle, full.pq, first.made), first.signers)
+        pinned = sign_package(own_content(first, full.bundle, full.pq, first.made), first.signers)
         content = own_content(third, full.bundle, full.pq, third.made + DAY)
-        served = module.sign_package(content, third.signers)
+        served = sign_package(content, third.signers)
         links = {number: verify_package(third.links[number]) for number in needed_links(pinned, served)}
         self.assertEqual([2, 3], sorted(links))
         check_follows(pinned, served, third.made + DAY, links)
-        self.assertEqual(first.fingerprint, links[2].content.previous.fingerprint)  # type: ignore[union-attr]
+        self.assertEqual(first.fingerprint, links[2].content.previous.fingerprint)
 
     def test_kept_packages(self) -> None:
         """The last sixteen are kept, as many as peers may need."""
