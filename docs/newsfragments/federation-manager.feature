@@ -1,3 +1,3 @@
 `svc-manager` makes the federation roots and the bootstrap package of its cluster, publishes them in the custom resource `SvcCluster`, and serves
-bundle and package to peers as a bundle endpoint of the profile `https_spiffe` ([federation](docs/federation.md#on-kubernetes)). The custom resource
-`SvcForeignCluster` is there for the peers.
+bundle and package to peers as a bundle endpoint of the profile `https_spiffe` ([federation](docs/federation.md#on-kubernetes)). Peers are
+objects of the kind `SvcForeignCluster`, which the limit `federatedPeers` of a license counts.

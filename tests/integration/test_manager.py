@@ -83,7 +83,7 @@ class ManagerCase(SynchronousTestCase):
         self.addCleanup(self.stack.close)
         kubectl = self.server.kubectl
         kubectl("delete", "secrets,configmaps,leases,pods", "--all", "-n", "svc-system", "--grace-period=0", "--force")
-        kubectl("delete", "svclicensestatuses", "--all")
+        kubectl("delete", "svclicensestatuses,svcclusters,svcforeignclusters", "--all")
 
     def manager(self, **config: Any) -> RunningManager:
         """Start a replica."""
@@ -125,7 +125,7 @@ class LicenseStatusTests(ManagerCase):
         name = self.install()
         status = self.until_state("Valid")
         self.assertEqual({"namespace": "svc-system", "name": name}, status["secretRef"])
-        self.assertEqual({"workloads": 0}, status["usage"])
+        self.assertEqual({"workloads": 0, "federatedPeers": 0}, status["usage"])
         for each in managers:
             eventually(lambda each=each: each.value("license_valid") == 1.0)
         printed = self.svc_license_status()
@@ -188,10 +188,23 @@ class LicenseStatusTests(ManagerCase):
             metadata = {"name": name, "namespace": "svc-system", "labels": {"svc.internal/proxy-injected": "true"}}
             pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
             self.server.kubectl("create", "-f", "-", data=json.dumps(pod))
-        self.assertEqual({"workloads": 2}, self.until_state("OverLimit")["usage"])
+        self.assertEqual({"workloads": 2, "federatedPeers": 0}, self.until_state("OverLimit")["usage"])
         ended = json.dumps({"status": {"phase": "Succeeded"}})
         self.server.kubectl("patch", "pod", "a", "-n", "svc-system", "--subresource=status", "-p", ended)
-        self.assertEqual({"workloads": 1}, self.until_state("Valid")["usage"])
+        self.assertEqual({"workloads": 1, "federatedPeers": 0}, self.until_state("Valid")["usage"])
+
+    def test_federated_peers(self) -> None:
+        """Peers of federation count, and one more than the license allows is named."""
+        self.manager()
+        self.install(limits={"federatedPeers": 1})
+        self.until_state("Valid")
+        for name in ("a", "b"):
+            spec = {"trustDomain": f"{name}.example.org", "bootstrapPackage": "e30="}
+            peer = {"apiVersion": "svc.internal/v1alpha1", "kind": "SvcForeignCluster", "metadata": {"name": name}}
+            self.server.kubectl("create", "-f", "-", data=json.dumps({**peer, "spec": spec}))
+        self.assertEqual({"workloads": 0, "federatedPeers": 2}, self.until_state("OverLimit")["usage"])
+        self.server.kubectl("delete", "svcforeignclusters", "a")
+        self.assertEqual({"workloads": 0, "federatedPeers": 1}, self.until_state("Valid")["usage"])
 
     def test_successor(self) -> None:
         """A leader that ends hands over within a second or two; one that is killed is followed after its Lease."""

@@ -16,7 +16,7 @@ from svc import naming
 from svc.kube.cache import Cache, run_all
 from svc.kube.client import Object
 from svc.kube.events import EventRecorder
-from svc.kube.kinds import LICENSE_STATUS_NAME, LICENSE_STATUSES, PODS, SECRETS
+from svc.kube.kinds import FOREIGN_CLUSTERS, LICENSE_STATUS_NAME, LICENSE_STATUSES, PODS, SECRETS
 from svc.kube.status import apply_status
 from svc.kube.times import from_time
 from svc.license.payload import Enforcement
@@ -43,7 +43,7 @@ _BEYOND: Final = 0.01
 
 class LicenseController:
     """
-    Follows Secrets and injected pods, evaluates licenses, and writes the status where this replica leads.
+    Follows Secrets, injected pods and peers, evaluates licenses, and writes the status where this replica leads.
 
     Args:
         keys: which licenses are accepted.
@@ -84,12 +84,13 @@ class LicenseController:
             labels=f"{naming.LABEL_INJECTED}=true",
             fields="status.phase!=Succeeded,status.phase!=Failed",
         )
+        self._peers = context.cache(FOREIGN_CLUSTERS, changed)
         self._statuses = context.named(LICENSE_STATUSES, LICENSE_STATUS_NAME, changed)
 
     @property
     def caches(self) -> tuple[Cache, ...]:
         """What it follows."""
-        return (*self._secrets, self._pods, self._statuses)
+        return (*self._secrets, self._pods, self._peers, self._statuses)
 
     async def follow(self) -> None:
         await run_all(self.caches)
@@ -181,7 +182,7 @@ class LicenseController:
         return self._statuses.objects.get(("", LICENSE_STATUS_NAME))
 
     def _usage(self) -> dict[str, int]:
-        return {"workloads": len(self._pods.objects)}
+        return {"workloads": len(self._pods.objects), "federatedPeers": len(self._peers.objects)}
 
     def _pods_changed(self) -> None:
         """Pods come and go all the time: their number is written each minute, and at once where a state changes."""
