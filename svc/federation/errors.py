@@ -42,7 +42,7 @@ class PackageRefused(EnvelopeError):
         ),
         "already_federated": Reason(
             "there is a relationship with {trust_domain} already; its continuity is {continuity}",
-            "it renews itself while its continuity is working; else replace it with --rebootstrap",
+            "packages that follow the pinned one renew it; --rebootstrap replaces one that does not work any more",
         ),
         "continuity_working": Reason(
             "the relationship with {trust_domain} works, and --rebootstrap replaces only one that does not",

@@ -73,6 +73,10 @@ class Fingerprint:
         number = f"{int.from_bytes(self.octets, 'big') % 10 ** (_GROUPS * _GROUP):0{_GROUPS * _GROUP}}"
         return " ".join(number[start : start + _GROUP] for start in range(0, len(number), _GROUP))
 
+    def to_members(self) -> dict[str, object]:
+        """Write the three spellings as members of a document for people."""
+        return {"base32": self.grouped, "sha256": self.ssh, "digits": self.digits}
+
     def __str__(self) -> str:
         return self.grouped
 
