@@ -38,15 +38,25 @@ def spiffe_bundle(bundle: X509Bundle, jwt_keys: JwtBundle, sequence: int) -> byt
     """
     The JSON document of a SPIFFE bundle; ``sequence`` has to grow with each change.
 
+    Raises :class:`BundleNotWritable` as :func:`bundle_keys`.
+    """
+    keys = bundle_keys(bundle, jwt_keys)
+    return strictjson.dumps({"keys": keys, "spiffe_sequence": sequence, "spiffe_refresh_hint": REFRESH_HINT})
+
+
+def bundle_keys(bundle: X509Bundle, jwt_keys: JwtBundle) -> list[dict[str, object]]:
+    """
+    The JWK set of a SPIFFE bundle.
+
     Raises :class:`BundleNotWritable` for a root whose key has no registered JWK form.
     """
-    keys: list[object] = []
+    keys: list[dict[str, object]] = []
     for anchor in bundle.anchors:
         der = anchor.certificate.public_bytes(Encoding.DER)
         jwk = _jwk(anchor.certificate.public_key(), bundle)
         keys.append({**jwk, "use": "x509-svid", "x5c": [base64.b64encode(der).decode("ascii")]})
     keys.extend(dict(key) for key in jwt_keys)
-    return strictjson.dumps({"keys": keys, "spiffe_sequence": sequence, "spiffe_refresh_hint": REFRESH_HINT})
+    return keys
 
 
 def pem_bundle(bundle: X509Bundle) -> bytes:

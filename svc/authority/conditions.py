@@ -19,7 +19,7 @@ FILES: Final = "files"
 LISTENERS: Final = "listeners"
 #: Beside another SPIFFE implementation: it has given an SVID, without which no leaf can be issued.
 CREDENTIALS: Final = "credentials"
-#: The files of federated trust domains are usable. Not required: their last usable version stays in use.
+#: The files and packages of federated trust domains are usable. Not required: their last usable version stays in use.
 FEDERATION: Final = "federation"
 
 
@@ -29,7 +29,7 @@ class AuthorityHealth(Health):
 
     Args:
         pq_only: whether it runs beside another SPIFFE implementation.
-        federated: whether it reads files of other trust domains.
+        federated: whether it has files or packages of other trust domains.
     """
 
     def __init__(self, *, pq_only: bool, federated: bool, now: Callable[[], datetime]) -> None:
@@ -49,9 +49,9 @@ class AuthorityHealth(Health):
             self.fails_with(ROOTS, error)
         self.report(FILES, error)
 
-    def federated(self, files: Iterable[WatchedFile]) -> None:
-        """Set whether the files of federated trust domains are usable."""
-        self.report(FEDERATION, next((each.error for each in files if each.error is not None), None))
+    def federated(self, files: Iterable[WatchedFile], ended: SvcError | None = None) -> None:
+        """Set whether the files of federated trust domains are usable, and the packages of peers have not ended."""
+        self.report(FEDERATION, next((each.error for each in files if each.error is not None), ended))
 
     def credentials(self, source: CredentialSource, now: datetime) -> None:
         """Set what the other SPIFFE implementation has given."""

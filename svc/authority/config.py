@@ -165,6 +165,14 @@ class FederationSettings(Settings):
     """Their post-quantum roots. *Together*: required beside `workloadApi`."""
 
 
+class PackageSettings(Settings):
+    """Federation by bootstrap packages."""
+
+    socket: SocketPath
+    """The socket of `svc federation --authority`, mode 0600: root and the user of the authority may connect, and may
+    add roots of trust. *Together*: another one than the other sockets."""
+
+
 class PqSettings(Settings):
     """The PQ issuer."""
 
@@ -222,6 +230,9 @@ class AuthoritySettings(DaemonSettings):
     `workloadApi`."""
     federatesWith: Items[FederationSettings] = ()
     """Trust domains whose files are watched; every workload gets their bundles."""
+    federation: PackageSettings | None = None
+    """Federation by signed packages, see [federation](federation.md#two-machines). *Together*: with `dataDir`, in which
+    its keys and its peers are; none beside `workloadApi`."""
     openBundles: bool = False
     """Whether callers without an entry may fetch bundles."""
     pqIssuer: PqSettings | None = None
@@ -261,7 +272,9 @@ class AuthoritySettings(DaemonSettings):
     def socket_paths(self) -> tuple[str, ...]:
         """The sockets that it makes."""
         pq = self.pqIssuer
-        return tuple(path for path in (self.socket, None if pq is None else pq.socket) if path is not None)
+        federation = None if self.federation is None else self.federation.socket
+        found = (self.socket, None if pq is None else pq.socket, federation)
+        return tuple(path for path in found if path is not None)
 
     @property
     def made_paths(self) -> tuple[str, ...]:
@@ -291,7 +304,7 @@ class AuthoritySettings(DaemonSettings):
 
     def problems(self) -> tuple[ConfigProblem, ...]:
         """Check the rules between keys and return every broken one."""
-        rules = (*self._socket_rules(), *self._domain_rules(), *self._pq_rules())
+        rules = (*self._socket_rules(), *self._domain_rules(), *self._package_rules(), *self._pq_rules())
         return tuple(ConfigProblem(key, value, expected) for broken, key, value, expected in rules if broken)
 
     def _socket_rules(self) -> list[_Rule]:
@@ -340,6 +353,19 @@ class AuthoritySettings(DaemonSettings):
         exotic = self.keys.caAlgorithm.startswith("ML-DSA") and self.bundleFile is not None
         rules.append((exotic, "bundleFile", self.bundleFile, "none with an ML-DSA caAlgorithm, which readers refuse"))
         return rules
+
+    def _package_rules(self) -> list[_Rule]:
+        if self.federation is None:
+            return []
+        path, pq = self.federation.socket, self.pqIssuer
+        shared = path in (self.socket, None if pq is None else pq.socket)
+        exotic = self.keys.caAlgorithm.startswith("ML-DSA")
+        return [
+            (self.pq_only, "federation", path, "none beside workloadApi, whose own server federates"),
+            (self.dataDir is None and not self.pq_only, "dataDir", None, "the folder of the keys of federation"),
+            (shared, "federation.socket", path, "another one than socket and pqIssuer.socket"),
+            (exotic, "keys.caAlgorithm", self.keys.caAlgorithm, "none of ML-DSA with federation: peers refuse it"),
+        ]
 
     def _pq_rules(self) -> list[_Rule]:
         if self.pqIssuer is None:

@@ -125,6 +125,11 @@ class LocalDomain:
         self.changes.notify()
         return True
 
+    def drop_foreign(self, trust_domain: TrustDomain) -> None:
+        """Forget a federated trust domain, all of whose keys are revoked; open streams are notified."""
+        if self._foreign.pop(trust_domain, None) is not None:
+            self.changes.notify()
+
     @property
     def foreign(self) -> Mapping[TrustDomain, ForeignDomain]:
         """The federated trust domains whose bundles have been read."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from svc.authority.bundlefile import read_jwt_keys
-from svc.authority.domain import ForeignDomain
+from svc.authority.config import FederationSettings
+from svc.authority.domain import ForeignDomain, LocalDomain
+from svc.authority.report import AuthorityLog
 from svc.errors import SvcError
 from svc.identity.bundle import X509Bundle
 from svc.identity.spiffeid import TrustDomain
 from svc.identity.trustbundle import parse_bundle_file
+from svc.pqissuer.roots import PqRootRing
 from svc.workload.files import FileStamp, read_trusted
 from svc.workload.pqfile import read_pq_bundles
 
@@ -59,6 +63,33 @@ class WatchedFile:
             self.error = error
         else:
             self.error = None
+
+
+def watched_files(
+    federated: Iterable[FederationSettings],
+    domain: LocalDomain | None,
+    pq: Callable[[], PqRootRing | None],
+    report: AuthorityLog,
+) -> list[WatchedFile]:
+    """The files of federated trust domains; their roots go into the domain, and into the PQ roots if there are any."""
+    found = []
+    for each in federated:
+        if each.bundleFile is not None:
+            found.append((each.bundleFile, partial(_take_bundle, each.bundleFile, each.trustDomain, domain, report)))
+        if each.pqBundleFile is not None:
+            found.append((each.pqBundleFile, partial(_take_pq, each.pqBundleFile, each.trustDomain, pq, report)))
+    return [WatchedFile(path, take, report.file_refused) for path, take in found]
+
+
+def _take_bundle(path: str, name: TrustDomain, domain: LocalDomain | None, report: AuthorityLog) -> None:
+    if domain is not None and domain.set_foreign(read_foreign(path, name)):
+        report.federated(name, path)
+
+
+def _take_pq(path: str, name: TrustDomain, pq: Callable[[], PqRootRing | None], report: AuthorityLog) -> None:
+    found, roots = read_foreign_pq(path, name), pq()
+    if roots is not None and roots.set_foreign(found.bundle, found.sequence):
+        report.federated(name, path)
 
 
 def read_foreign(path: str, trust_domain: TrustDomain) -> ForeignDomain:

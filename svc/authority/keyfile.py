@@ -1,5 +1,5 @@
 """
-The file of an authority's private keys: its access rights, its lock, and its atomic replacement.
+The folder of an authority's private keys: the access rights of its files, its lock, and their atomic replacement.
 
 A file that is not as expected stops the start: a new key in place of an unreadable one would invalidate the trust of
 all verifiers that have the old one.
@@ -52,7 +52,7 @@ class KeysNotStored(SvcError):
 
 class KeyFile:
     """
-    A folder with one file of keys.
+    A folder with files of keys.
 
     The folder is made with mode 0700 if it is absent; its parent must exist. Both must belong to ``own_uid``, by
     default the effective user, and be closed to others.
@@ -61,7 +61,7 @@ class KeyFile:
     def __init__(self, folder: str, *, own_uid: int | None = None) -> None:
         self._own_uid = os.geteuid() if own_uid is None else own_uid
         self.path = os.path.join(folder, NAME)
-        self._folder = folder
+        self.folder = folder
         self._lock = -1
 
     def open(self) -> bytes | None:
@@ -70,16 +70,16 @@ class KeyFile:
 
         Raises :class:`KeysRefused`, and ``FileMissing`` or ``FileRefused`` for the parent folder.
         """
-        refuse_open_folder(os.path.dirname(os.path.abspath(self._folder)))
+        refuse_open_folder(os.path.dirname(os.path.abspath(self.folder)))
         try:
-            make_folder(self._folder)
-            self._refuse(os.lstat(self._folder), stat.S_ISDIR, "the folder")
+            make_folder(self.folder)
+            self._refuse(os.lstat(self.folder), stat.S_ISDIR, "the folder", self.path)
             self._take_lock()
         except OSError as error:
             raise KeysRefused(path=self.path, defect=f"the folder: {error.strerror}") from error
         try:
             self._sweep()
-            return self._read()
+            return self.read(NAME)
         except OSError as error:
             self.close()
             raise KeysRefused(path=self.path, defect=error.strerror or "it cannot be read") from error
@@ -87,14 +87,15 @@ class KeyFile:
             self.close()
             raise
 
-    def replace(self, data: bytes) -> None:
-        """Write the file atomically and durably; :class:`KeysNotStored` leaves the previous one in place."""
+    def replace(self, data: bytes, name: str = NAME) -> None:
+        """Write a file atomically and durably; :class:`KeysNotStored` leaves the previous one in place."""
+        path = os.path.join(self.folder, name)
         if self._lock < 0:
-            raise KeysNotStored(path=self.path, what="it is not open")
+            raise KeysNotStored(path=path, what="it is not open")
         try:
-            write_atomically(self.path, data, mode=0o600)
+            write_atomically(path, data, mode=0o600)
         except OSError as error:
-            raise KeysNotStored(path=self.path, what=error.strerror or type(error).__name__) from error
+            raise KeysNotStored(path=path, what=error.strerror or type(error).__name__) from error
 
     def close(self) -> None:
         """Release the lock."""
@@ -104,7 +105,7 @@ class KeyFile:
 
     def _take_lock(self) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        lock = os.open(os.path.join(self._folder, _LOCK), flags, 0o600)
+        lock = os.open(os.path.join(self.folder, _LOCK), flags, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -117,27 +118,35 @@ class KeyFile:
 
     def _sweep(self) -> None:
         """Remove temporary files of an instance that crashed while it wrote: they contain keys too."""
-        for left in Path(self._folder).glob(f".{NAME}.*"):
+        for left in Path(self.folder).glob(".*.json.*"):
             left.unlink()
 
-    def _read(self) -> bytes | None:
+    def read(self, name: str) -> bytes | None:
+        """
+        Read a file of the folder, which is open; None if there is none.
+
+        Raises :class:`KeysRefused`.
+        """
+        path = os.path.join(self.folder, name)
         try:
             # Without blocking on a pipe and without following a link.
-            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with open(descriptor, "rb") as file:
+                self._refuse(os.fstat(descriptor), stat.S_ISREG, "the file", path)
+                data = file.read(MAX_FILE + 1)
         except FileNotFoundError:
             return None
-        with open(descriptor, "rb") as file:
-            self._refuse(os.fstat(descriptor), stat.S_ISREG, "the file")
-            data = file.read(MAX_FILE + 1)
+        except OSError as error:
+            raise KeysRefused(path=path, defect=error.strerror or "it cannot be read") from error
         if len(data) > MAX_FILE:
-            raise KeysRefused(path=self.path, defect=f"it is larger than {MAX_FILE} octets")
+            raise KeysRefused(path=path, defect=f"it is larger than {MAX_FILE} octets")
         return data
 
-    def _refuse(self, status: os.stat_result, is_kind: object, what: str) -> None:
+    def _refuse(self, status: os.stat_result, is_kind: object, what: str, path: str) -> None:
         if not callable(is_kind) or not is_kind(status.st_mode):
-            raise KeysRefused(path=self.path, defect=f"{what} is of another kind")
+            raise KeysRefused(path=path, defect=f"{what} is of another kind")
         if status.st_uid != self._own_uid:
-            raise KeysRefused(path=self.path, defect=f"{what} belongs to user {status.st_uid}")
+            raise KeysRefused(path=path, defect=f"{what} belongs to user {status.st_uid}")
         if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             mode = stat.S_IMODE(status.st_mode)
-            raise KeysRefused(path=self.path, defect=f"{what} has mode {mode:04o}, open to others")
+            raise KeysRefused(path=path, defect=f"{what} has mode {mode:04o}, open to others")

@@ -51,14 +51,15 @@ class KeyStore:
     """Stores the keys of one trust domain in one folder."""
 
     def __init__(self, folder: str, trust_domain: TrustDomain) -> None:
-        self._file = KeyFile(folder)
+        #: The folder of the keys.
+        self.file = KeyFile(folder)
         self._trust_domain = trust_domain
         self._written: dict[str, list[dict[str, str]]] = {kind: [] for kind in KINDS}
 
     @property
     def path(self) -> str:
         """The file of the keys."""
-        return self._file.path
+        return self.file.path
 
     def open(self, now: datetime) -> StoredKeys:
         """
@@ -66,13 +67,13 @@ class KeyStore:
 
         Raises :class:`KeysRefused`, with ``keys_of_the_future`` if the clock is before all keys of a kind.
         """
-        data = self._file.open()
+        data = self.file.open()
         if data is None:
             return StoredKeys()
         try:
             written, found = _parsed(data, self._trust_domain, self.path, now)
         except BaseException:
-            self._file.close()
+            self.file.close()
             raise
         self._written = written
         return found
@@ -83,11 +84,11 @@ class KeyStore:
 
     def close(self) -> None:
         """Release the lock."""
-        self._file.close()
+        self.file.close()
 
     def _write(self, kind: Kind, slots: tuple[Slot[Any], ...]) -> None:
         written = {**self._written, kind: [_record(slot) for slot in slots]}
-        self._file.replace(serialize_keys(self._trust_domain, written))
+        self.file.replace(serialize_keys(self._trust_domain, written))
         self._written = written
 
 

@@ -39,6 +39,8 @@ def opened(settings: AuthoritySettings) -> Iterator[Check]:
         yield _socket("Workload API", "socket", settings.socket)
     if pq is not None and pq.socket is not None:
         yield _socket("post-quantum issuer", "pqIssuer.socket", pq.socket)
+    if settings.federation is not None:
+        yield _socket("federation", "federation.socket", settings.federation.socket)
     if pq is not None and pq.listen is not None:
         yield check_port("post-quantum issuer", "pqIssuer.listen", pq.listen)
 

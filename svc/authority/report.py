@@ -14,10 +14,12 @@ from twisted.logger import Logger, LogLevel
 
 from svc.authority.attestation import Caller
 from svc.errors import SvcError
+from svc.federation.fingerprint import Fingerprint
+from svc.federation.payload import PackageContent
 from svc.identity.certificate import CertificateFacts
 from svc.identity.errors import SvidInvalid
 from svc.identity.rules import check_leaf
-from svc.identity.spiffeid import SpiffeID
+from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.process.status import IssuedCounts
 from svc.telemetry.log_limits import RecordLimiter
 from svc.transport.errors import PeerDenied, PeerSvidInvalid, TransportError
@@ -102,6 +104,34 @@ class AuthorityLog:
             more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
             detail = f"{', '.join(names[:MAX_NAMES])}{more} serve no bundle with it: leaves below it are refused there"
             self.record("svc.authority.nodes.behind", {"detail": detail}, {"nodes": len(names)}, warn=True)
+
+    def federated(self, trust_domain: TrustDomain, path: str) -> None:
+        """Log that the roots of a federated trust domain were read from a file."""
+        self.record("svc.authority.federated", {}, {"trust_domain": str(trust_domain), "path": path})
+
+    def roots_begun(self, trust_domain: TrustDomain, fingerprint: Fingerprint) -> None:
+        """Log that there were no federation roots, and new ones were made."""
+        attributes: dict[str, object] = {"trust_domain": trust_domain.name, "fingerprint": fingerprint.grouped}
+        self.record("svc.authority.federation.begun", {}, attributes, warn=True)
+
+    def peer_pinned(self, content: PackageContent, before: Fingerprint | None, result: str) -> None:
+        """Log that the federation roots of a peer were pinned, with their fingerprint and the one before."""
+        attributes = {
+            "trust_domain": content.trust_domain.name,
+            "fingerprint": content.fingerprint.grouped,
+            "previous_fingerprint": "" if before is None else before.grouped,
+            "sequence": content.sequence,
+            "result": result,
+        }
+        self.record("svc.authority.peer.pinned", {}, attributes)
+
+    def federation_refused(self, error: SvcError, caller: SpiffeID | int | None) -> None:
+        """Log a refusal at the federation socket; ``caller`` is the user, None where it is not known."""
+        fields = {"detail_reason": error.reason, "detail": str(error)}
+        attributes: dict[str, object] = {"call": "federation"}
+        if caller is not None:
+            attributes["uid"] = caller if isinstance(caller, int) else str(caller)
+        self._refusal(caller, error.reason, fields, attributes)
 
     def file_refused(self, path: str, error: SvcError) -> None:
         """Log a file that is not used."""

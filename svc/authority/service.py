@@ -18,9 +18,11 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
 from svc.authority.conditions import LISTENERS, AuthorityHealth
-from svc.authority.config import AuthoritySettings, FederationSettings, PqSettings, load_settings
+from svc.authority.config import AuthoritySettings, PqSettings, load_settings
 from svc.authority.domain import LocalDomain, make_domain
-from svc.authority.federation import WatchedFile, read_foreign, read_foreign_pq
+from svc.authority.federating import Federating, begin_federation, read_peers
+from svc.authority.federation import WatchedFile, watched_files
+from svc.authority.federation_site import federation_site
 from svc.authority.keystore import KeyStore, ReadOnlyKeys, StoredKeys, serialized_keys
 from svc.authority.listeners import OwnIdentity, UnixListener, WorkloadApiListener
 from svc.authority.pqcallers import Attest, UnixCaller, listed, registered
@@ -32,7 +34,7 @@ from svc.authority.workload_api import WorkloadApi
 from svc.errors import SvcError
 from svc.identity.bundle import BundleSet
 from svc.identity.pqbundle import PqBundles
-from svc.identity.spiffeid import SpiffeID
+from svc.identity.spiffeid import SpiffeID, TrustDomain
 from svc.identity.verification import SvidEvidence
 from svc.notary.errors import NotaryRefused
 from svc.notary.pqissuer import PqIssuer
@@ -74,7 +76,7 @@ class Authority(Daemon[AuthoritySettings]):
         now: Callable[[], datetime] = utc_now,
         random: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        health = AuthorityHealth(pq_only=settings.pq_only, federated=bool(settings.federatesWith), now=now)
+        health = AuthorityHealth(pq_only=settings.pq_only, federated=_federates(settings), now=now)
         super().__init__(settings, reactor, health, *fatal_and_load)
         self._health: AuthorityHealth = health
         self._now = now
@@ -90,20 +92,23 @@ class Authority(Daemon[AuthoritySettings]):
         self._domain = None if settings.pq_only else self._make_domain()
         self._source = self._make_source()
         self._pq: PqRootRing | None = None
+        self._federating: Federating | None = None
         life = (settings.pqIssuer or PqSettings()).reportLife
         self._nodes = ServingNodes(reactor.seconds(), life)
         self._signing: x509.Certificate | None = None
         self._keys = _stored_keys(settings)
         pq_path = settings.pq_bundle_path if self._has_pq else None
         self._publication = Publication(settings.archive_path, pq_path, settings.bundleFile)
-        self._federated_files = [each for one in settings.federatesWith for each in self._files_of(one)]
+        self._federated_files = watched_files(settings.federatesWith, self._domain, lambda: self._pq, self._report)
         self._files = (*self._federated_files, *self._own_file(config_path), *self._keys_file())
         self._failed = ""
         self._library_log = LibraryLogHandler(logging.WARNING)
 
     @property
     def _has_pq(self) -> bool:
-        return self.settings.pqIssuer is not None or any(each.pqBundleFile for each in self.settings.federatesWith)
+        settings = self.settings
+        by_files = any(each.pqBundleFile for each in settings.federatesWith)
+        return settings.pqIssuer is not None or settings.federation is not None or by_files
 
     async def open(self) -> None:
         """Write the files, open the sockets."""
@@ -199,15 +204,23 @@ class Authority(Daemon[AuthoritySettings]):
         if self._pq is not None:
             rings.append(self._pq.ring)
         self._health.advanced(rings, now, failure)
-        if self._federated_files:
-            self._health.federated(self._federated_files)
+        if _federates(self.settings):
+            ended = None if self._federating is None else self._federating.ended(now)
+            self._health.federated(self._federated_files, ended)
         if self._source is not None:
             self._health.credentials(self._source, now)
 
     def _load_keys(self, now: datetime) -> None:
         """Read stored keys or make new ones."""
         kept = StoredKeys() if self._keys is None else self._keys.open(now)
-        self._pq = self._make_pq_roots(now)
+        peers = None
+        if self.settings.federation is not None and isinstance(self._keys, KeyStore):
+            peers = read_peers(self._keys.file)
+        self._pq = self._make_pq_roots(now, () if peers is None else peers.packages)
+        if peers is not None and self._domain is not None and self._pq is not None:
+            self._federating = begin_federation(
+                self.settings, peers, self._domain, self._pq, self._report, self._now, self.tick
+            )
         if self._keys is None:
             return
         if self._domain is not None:
@@ -250,7 +263,9 @@ class Authority(Daemon[AuthoritySettings]):
     def _advance_pq(self, roots: PqRootRing, now: datetime) -> bool:
         """Rotate; a root that all nodes have signs before its time, and one that signs at its time whoever lacks it."""
         seconds = self._reactor.seconds()
-        roots.begin_served(lambda sequence: self._nodes.all_serve(sequence, seconds), now)
+        # Peers learn of a root by a package alone: it may not sign before its time.
+        if self._federating is None:
+            roots.begin_served(lambda sequence: self._nodes.all_serve(sequence, seconds), now)
         changed = roots.advance(now)
         before, self._signing = self._signing, roots.issuer(now).certificate
         if before not in (None, self._signing):
@@ -302,7 +317,7 @@ class Authority(Daemon[AuthoritySettings]):
         source.subscribe(self.tick)
         return source
 
-    def _make_pq_roots(self, now: datetime) -> PqRootRing | None:
+    def _make_pq_roots(self, now: datetime, peers: Collection[TrustDomain]) -> PqRootRing | None:
         if not self._has_pq:
             return None
         settings = self.settings
@@ -315,7 +330,7 @@ class Authority(Daemon[AuthoritySettings]):
                 # so its sequence is lower than the time.
                 before = PqBundles.after(settings.trustDomain, int(now.timestamp()))
         roots = _pq_roots(settings, before, self._random)
-        roots.keep_federated(frozenset(each.trustDomain for each in settings.federatesWith))
+        roots.keep_federated(frozenset((*(each.trustDomain for each in settings.federatesWith), *peers)))
         return roots
 
     def _make_listeners(self) -> Iterator[Service]:
@@ -325,6 +340,9 @@ class Authority(Daemon[AuthoritySettings]):
                 self._domain, lambda: self._registry, self._now, self._report, open_bundles=settings.openBundles
             )
             yield WorkloadApiListener(settings.socket, settings.socketMode, settings.socketGroup, api, reactor)
+        if settings.federation is not None and self._federating is not None:
+            federation = federation_site(self._federating, self._report, reactor)
+            yield UnixListener(settings.federation.socket, 0o600, None, federation, reactor)
         pq = settings.pqIssuer
         if pq is None or self._pq is None:
             return
@@ -385,28 +403,6 @@ class Authority(Daemon[AuthoritySettings]):
             return ()
         return (WatchedFile(config_path, lambda: self._read_entries(config_path), self._report.file_refused),)
 
-    def _files_of(self, federated: FederationSettings) -> list[WatchedFile]:
-        name = federated.trustDomain
-
-        def read_bundle(path: str) -> None:
-            if self._domain is not None and self._domain.set_foreign(read_foreign(path, name)):
-                self._federated(str(name), path)
-
-        def read_pq_bundle(path: str) -> None:
-            found = read_foreign_pq(path, name)
-            if self._pq is not None and self._pq.set_foreign(found.bundle, found.sequence):
-                self._federated(str(name), path)
-
-        pairs = ((federated.bundleFile, read_bundle), (federated.pqBundleFile, read_pq_bundle))
-        return [
-            WatchedFile(path, partial(reader, path), self._report.file_refused)
-            for path, reader in pairs
-            if path is not None
-        ]
-
-    def _federated(self, trust_domain: str, path: str) -> None:
-        self._report.record("svc.authority.federated", {}, {"trust_domain": trust_domain, "path": path})
-
     def _read_entries(self, path: str) -> None:
         """Apply the entries of a changed file; other keys need a restart."""
         settings = load_settings(path)
@@ -430,6 +426,10 @@ class Authority(Daemon[AuthoritySettings]):
         if isinstance(error, SvcError) and self.running:
             fields = {"detail_reason": error.reason, "detail": f"{error}; {error.hint}"}
             self._report.record("svc.workload.source.stale", fields, {}, warn=True)
+
+
+def _federates(settings: AuthoritySettings) -> bool:
+    return bool(settings.federatesWith) or settings.federation is not None
 
 
 def _contents(slots: tuple[Slot[PqIssuer], ...]) -> list[tuple[Any, ...]]:

@@ -110,6 +110,8 @@ def _listeners(settings: AuthoritySettings) -> Iterator[ListenerStatus]:
     places = [("workloadApi", "grpc", settings.socket)]
     if pq is not None:
         places.append(("pqIssuer", "http", pq.socket))
+    if settings.federation is not None:
+        places.append(("federation", "http", settings.federation.socket))
     for name, protocol, path in places:
         if path is not None:
             yield ListenerStatus(name, protocol, "inbound", f"unix://{path}")

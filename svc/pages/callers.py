@@ -83,17 +83,19 @@ Refused = Callable[[SvcError, "Caller | None"], None]
 class BodyRequest(Request):
     """A request whose body is kept in memory, and only up to the limit."""
 
+    #: Octets of the largest body.
+    limit = MAX_REQUEST
     too_large = False
     received = 0
 
     def gotLength(self, length: int | None) -> None:
         """Overridden since twisted.web would put a large body into a file."""
         self.content = self.body = BytesIO()
-        self.too_large = length is not None and length > MAX_REQUEST
+        self.too_large = length is not None and length > self.limit
 
     def handleContentChunk(self, data: bytes) -> None:
         self.received += len(data)
-        self.too_large = self.too_large or self.received > MAX_REQUEST
+        self.too_large = self.too_large or self.received > self.limit
         if not self.too_large:
             self.body.write(data)
         elif self.received > CUT_OFF:
@@ -156,14 +158,21 @@ def caller_of(request: BareRequest) -> Any:
 
 
 def caller_site(
-    root: IResource, refused: Refused, identify: Identify, reactor: Any, *, connections: int = MAX_CONNECTIONS
+    root: IResource,
+    refused: Refused,
+    identify: Identify,
+    reactor: Any,
+    *,
+    connections: int = MAX_CONNECTIONS,
+    request: type[BodyRequest] = BodyRequest,
 ) -> WrappingFactory:
     """
     An HTTP site for attested callers.
 
-    At most ``connections`` are open; for one more, the oldest of the caller that has most is closed.
+    At most ``connections`` are open; for one more, the oldest of the caller that has most is closed. ``request`` says
+    how large a body may be.
     """
-    site = QuietSite(root, requestFactory=BodyRequest, timeout=IDLE_SECONDS, reactor=reactor)
+    site = QuietSite(root, requestFactory=request, timeout=IDLE_SECONDS, reactor=reactor)
     return _Connections(site, refused, identify, reactor, connections)
 
 

@@ -100,6 +100,18 @@ class PqRootRing:
         self._bundles = before.with_bundle(bundle, sequence)
         return self._bundles != before
 
+    def set_peer(self, bundle: X509Bundle, sequence: int) -> None:
+        """
+        Store the PQ roots of a peer whose package was judged already.
+
+        The sequence in the bundle is at least that of the package; one that has begun anew does not let it fall.
+        """
+        before = self._bundles
+        after = before.with_bundle(bundle)
+        if after.entries[bundle.trust_domain].sequence < sequence:
+            after = before.with_bundle(bundle, sequence)
+        self._bundles = after
+
     def keep_federated(self, foreign: frozenset[TrustDomain]) -> None:
         """Drop federated trust domains that are no longer configured."""
         for trust_domain in tuple(self._bundles.entries):

@@ -95,6 +95,12 @@ class KeyRing(Generic[KeyT]):
         """Every key that belongs in a bundle, oldest first."""
         return self._slots
 
+    @property
+    def complete_until(self) -> datetime:
+        """Until when no key signs that is not announced now: the successor of the newest is made and waits before."""
+        newest = self._slots[-1]
+        return newest.succeeded_at + self._ttl / 6
+
     def signs(self, slot: Slot[KeyT], now: datetime) -> bool:
         """Whether an announced key is the one that signs."""
         return slot is self._signing_slot(now)

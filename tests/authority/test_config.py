@@ -72,6 +72,13 @@ class GoodTests(ConfigCase):
         self.assertEqual(str(entry.spiffe_id), "spiffe://prod.example.org/ns/pay/sa/api")
         self.assertTrue(settings.federatesWith)
 
+    def test_federation(self) -> None:
+        """The configuration of the page about two machines is valid, and its socket is one of the process."""
+        text = (Path(__file__).parents[2] / "docs" / "federation.md").read_text()
+        settings = self.load_text(text.split("```yaml")[1].split("```")[0])
+        self.assertIn("/run/svc/federation.sock", settings.socket_paths)
+        self.assertIn("/run/svc/federation.sock", settings.made_paths)
+
     def test_pq_only_yaml(self) -> None:
         """The second example of the documentation is a PQ issuer only."""
         text = (Path(__file__).parents[2] / "docs" / "authority.md").read_text()
@@ -103,6 +110,23 @@ class GoodTests(ConfigCase):
         self.assertEqual((entry.ttl.total_seconds(), entry.jwt_ttl.total_seconds(), entry.hint), (120, 90, "x"))
         group = self.load(entries=[{**PROGRAM, "gid": 7, "executable": "/bin/sh"}]).registry.entries[0].selectors
         self.assertEqual((group.uid, group.gid, group.executable), (None, 7, "/bin/sh"))
+
+
+class FederationRuleTests(ConfigCase):
+    """What goes together with ``federation``."""
+
+    def test_rules(self) -> None:
+        """It needs a folder for its keys, a socket of its own, roots that peers accept, and no SPIRE."""
+        given: dict[str, Any] = {"federation": {"socket": "unix:///run/svc/federation.sock"}, "dataDir": "/var/keys"}
+        self.assertIsNotNone(self.load(**given).federation)
+        for changed, key in (
+            ({"dataDir": None}, "dataDir"),
+            ({"federation": {"socket": MINIMAL["socket"]}}, "federation.socket"),
+            ({"federation": PQ, "pqIssuer": PQ}, "federation.socket"),
+            ({"keys": {"caAlgorithm": "ML-DSA-65"}}, "keys.caAlgorithm"),
+            ({"socket": None, "workloadApi": "unix:///run/spire.sock", "pqIssuer": PQ}, "federation"),
+        ):
+            self.assertEqual({key}, set(self.problems(**{**given, **changed})), key)
 
 
 class BadTests(ConfigCase):

@@ -32,3 +32,17 @@ class AuthorityEvent(Event):
         "a post-quantum root signs that not all nodes have",
     )
     FEDERATED = ("svc.authority.federated", AUDIT, INFO, "success", "foreign trust bundle loaded")
+    FEDERATION_BEGUN = (
+        "svc.authority.federation.begun",
+        AUDIT,
+        WARN,
+        "success",
+        "no federation roots found, new ones generated",
+    )
+    PEER_PINNED = (
+        "svc.authority.peer.pinned",
+        AUDIT,
+        INFO,
+        "success",
+        "the federation roots of a peer were pinned",
+    )
