@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from configparser import ConfigParser
 from pathlib import Path
 
+import click
 from twisted.trial.unittest import SynchronousTestCase
 
 from docs.generator import reasons
@@ -155,7 +156,8 @@ class CommandLineTests(SynchronousTestCase):
                 *mqtt.command.commands["dead-letters"].commands.values(),  # type: ignore[attr-defined]
                 status.command,
                 verify.command,
-                *federation.command.commands["inspect"].commands.values(),  # type: ignore[attr-defined]
+                *(each for name in ("export", "import", "inspect") for each in _below(federation.command, name)),
+                federation.command.commands["info"],
                 *licenses.command.commands.values(),
                 *policy.command.commands.values(),
                 *receipts.command.commands.values(),
@@ -164,7 +166,7 @@ class CommandLineTests(SynchronousTestCase):
             for name in parameter.opts
             if name.startswith("-")
         }
-        named = set(re.findall(r"(?<![\w-])--?[a-zA-Z][a-z-]*", page))
+        named = set(re.findall(r"(?<![\w-])--?[a-zA-Z][a-z0-9-]*", page))
         others = {name for names in curl.CURL_FLAGS for name in names.split()} | {"--help", "--version"}
         self.assertGreater(len(flags), 30)
         self.assertEqual(set(), {name for name in flags if name not in named} - {"--output"})
@@ -178,6 +180,12 @@ class CommandLineTests(SynchronousTestCase):
         flags = {name for each in commands.values() for param in each.params for name in param.opts if name[0] == "-"}
         rows = "".join(re.findall(r"^\| `svc context .*", page, flags=re.MULTILINE))
         self.assertEqual(flags, set(re.findall(r"`(--[a-z-]+)`", rows)))
+
+
+def _below(group: click.Group, name: str) -> list[click.Command]:
+    found = group.commands[name]
+    assert isinstance(found, click.Group)
+    return list(found.commands.values())
 
 
 class AbsentTests(SynchronousTestCase):

@@ -14,7 +14,7 @@ COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {
         "send one HTTP request and verify who answered and the signed receipt",
         True,
     ),
-    "federation": ("svc.cli.federation.command:command", "look at the bootstrap packages of other trust domains", True),
+    "federation": ("svc.cli.federation.command:command", "federate with other trust domains", True),
     "files": ("svc.cli.files:command", "print where the files for other programs are", True),
     "help": ("svc.cli.root:help_command", "help about any command", True),
     "identity": ("svc.cli.compartments.identity:command", "print the compartment, the user and the groups", True),

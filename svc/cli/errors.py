@@ -126,6 +126,39 @@ class FileUnreadable(CliError):
     hint = "check the path and its permissions"
 
 
+class PackageNotWritten(CliError):
+    """{path} cannot be written: {detail}"""
+
+    reason = "package_not_written"
+    hint = "check the path, its permissions and the space on the disk"
+    reasons = {
+        "package_not_replaced": Reason(
+            "{path} is not replaced: it is {defect}", "name another file, or move that one away"
+        ),
+    }
+
+
+class AuthorityUnreachable(CliError):
+    """the authority at {address} cannot be reached: {detail}"""
+
+    reason = "authority_unreachable"
+    hint = "is it the federation.socket of an svc-authority that runs here? only root and the user of it may connect"
+    reasons = {
+        "authority_foreign": Reason(
+            "what listens at {address} is no federation socket of an authority: it answered with status {status}",
+            "name the federation.socket of its configuration, not another socket",
+        ),
+    }
+
+
+class AuthorityRefused(CliError):
+    """{message}"""
+
+    reason = "authority_refused"
+    hint = "{advice}"
+    detail_reason: str
+
+
 class Interrupted(CliError):
     """interrupted"""
 

@@ -1,22 +1,29 @@
-"""``svc federation inspect bootstrap-package`` as transcripts, and what no transcript shows."""
+"""``svc federation`` as transcripts, and what no transcript shows."""
 
 from __future__ import annotations
 
 import base64
 import os
 import re
+import shutil
+import socket
+import tempfile
+import threading
 from pathlib import Path
 from typing import Any, Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc import strictyaml
+from svc.cli.errors import PackageNotWritten
+from svc.cli.federation.packagefile import write_package
 from svc.envelope.claims import utc_seconds
 from svc.envelope.envelope import MAX_ENVELOPE
 from svc.federation.package import verify_package
-from svc.strictjson import b64u_encode, loads_object
+from svc.strictjson import b64u_encode, dumps, loads_object
 from tests.cli.doubles import Ran, run_svc
 from tests.cli.test_transcripts import runs, transcript_of
+from tests.federation.material import DAY, PARTNER, signed
 from tests.federation.test_vectors import vectors
 from tests.vectors.material import NOW
 
@@ -121,3 +128,133 @@ class InspectTests(FederationCase):
         text = self.inspect("package-good-controls").stdout.decode()
         self.assertNotIn("\x1b", text)
         self.assertIn("\\x1b", text)
+
+
+class ExportedFileTests(FederationCase):
+    """The file that export writes."""
+
+    def test_replaced(self) -> None:
+        """Only an earlier package of the same trust domain is replaced; everything else is left as it was."""
+        package = signed().package
+        path = Path(self.folder, "own.json")
+        for before in (None, signed(issued=NOW - DAY).package.serialize()):
+            if before is not None:
+                path.write_bytes(before)
+            write_package(str(path), package)
+            self.assertEqual(package.serialize(), path.read_bytes())
+        for name, data in (
+            ("text.txt", b"notes"),
+            ("empty", b""),
+            ("other.json", signed(trust_domain=PARTNER).package.serialize()),
+            ("large", b" " * (MAX_ENVELOPE + 1)),
+        ):
+            other = Path(self.folder, name)
+            other.write_bytes(data)
+            error = self.assertRaises(PackageNotWritten, write_package, str(other), package)
+            self.assertEqual(("package_not_replaced", data), (error.reason, other.read_bytes()))
+        for path_, reason in (
+            (self.folder, "package_not_replaced"),
+            ("/dev/null", "package_not_replaced"),
+            (f"{self.folder}/absent/own.json", "package_not_written"),
+            (f"{self.folder}/empty/own.json", "package_not_written"),
+        ):
+            self.assertEqual(reason, self.assertRaises(PackageNotWritten, write_package, path_, package).reason)
+
+    def test_interrupted(self) -> None:
+        """An export that fails halfway leaves the file before, and no other."""
+        path = Path(self.folder, "own.json")
+        before = signed(issued=NOW - DAY).package.serialize()
+        path.write_bytes(before)
+        names = sorted(os.listdir(self.folder))
+
+        def full(_descriptor: int) -> None:
+            raise OSError(28, "No space left on device")
+
+        self.patch(os, "fsync", full)
+        error = self.assertRaises(PackageNotWritten, write_package, str(path), signed().package)
+        self.assertIn("no space left", str(error))
+        self.assertEqual((before, names), (path.read_bytes(), sorted(os.listdir(self.folder))))
+
+
+class AuthorityAnswerTests(FederationCase):
+    """What the commands make of what a socket answers."""
+
+    def setUp(self) -> None:
+        """Listen on a socket with a short name."""
+        super().setUp()
+        folder = tempfile.mkdtemp(prefix="svc-fed-")
+        self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+        self.path = f"{folder}/f.sock"
+        self.server = socket.socket(socket.AF_UNIX)
+        self.addCleanup(self.server.close)
+        self.server.bind(self.path)
+        self.server.listen()
+
+    def answered(self, pieces: list[bytes], *words: str) -> tuple[Ran, bytes]:
+        """Run a command while the socket gives an answer in pieces; returns the head of the request, too."""
+        asked: list[bytes] = []
+
+        def answer() -> None:
+            connection, _address = self.server.accept()
+            with connection:
+                asked.append(connection.recv(65536))
+                for piece in pieces:
+                    connection.sendall(piece)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        ran = run_svc("federation", *words, "--authority", f"unix://{self.path}", now=NOW)
+        thread.join()
+        return ran, asked[0]
+
+    def test_pieces(self) -> None:
+        """An answer octet by octet is the same as one at once."""
+        body = dumps({"reference": "svcfed1:x"})
+        whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        for pieces in ([whole], [whole[i : i + 1] for i in range(len(whole))]):
+            ran, asked = self.answered(pieces, "info")
+            self.assertEqual((0, b"svcfed1:x\n", ""), (ran.status, ran.stdout, ran.stderr))
+            self.assertTrue(asked.startswith(b"GET /v1/federation HTTP/1.1\r\n"))
+
+    def test_request(self) -> None:
+        """An import sends the package, what is expected, and the flags that were given."""
+        words = ("import", "bootstrap-package", "-f", f"{self.folder}/package-good.json")
+        digits = "12340 56327 06666 73297 60060 39092 34705 28319 83054 84163 35946 55634"
+        body = dumps({"result": "pinned"})
+        whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+        for flags, query in (
+            ((), "expect="),
+            (("--rebootstrap", "--expect-fingerprint", digits), f"expect={digits.replace(' ', '+')}&rebootstrap=1"),
+            (("--force-rebootstrap",), "expect=&force=1"),
+        ):
+            ran, asked = self.answered([whole], *words, *flags)
+            self.assertEqual(0, ran.status, ran.stderr)
+            self.assertTrue(asked.startswith(f"POST /v1/import?{query} HTTP/1.1\r\n".encode()), asked[:200])
+            self.assertEqual("--expect-fingerprint" not in flags, "no fingerprint was expected" in ran.stderr)
+            self.assertIn(b'm2mEndpoint: "m2m.prod.example.org:31443"', ran.stdout)
+
+    def test_refusals(self) -> None:
+        """What the authority refuses is printed with its reason and hint; other answers are named as what they are."""
+        refusal = dumps({"reason": "already_federated", "message": "there is\u001b one", "hint": "replace it"})
+        for pieces, expected in (
+            ([b"HTTP/1.1 403 No\r\n\r\n", refusal], ("there is\\x1b one (already_federated)", "replace it")),
+            ([b"HTTP/1.1 404 No\r\n\r\n", b'{"code":"not_found"}'], ("status 404 (authority_foreign)",)),
+            ([b"HTTP/1.1 200 OK\r\n\r\n<html>"], ("status 200 (authority_foreign)",)),
+            ([b"SSH-2.0-OpenSSH\r\n"], ("(authority_unreachable)",)),
+            ([], ("(authority_unreachable)",)),
+            ([b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"], ("(authority_unreachable)",)),
+        ):
+            ran, _asked = self.answered(pieces, "info")
+            self.assertEqual((1, b""), (ran.status, ran.stdout))
+            for text in expected:
+                self.assertIn(text, ran.stderr)
+
+    def test_forged_package(self) -> None:
+        """A package that the socket gives and that is not valid is not written."""
+        package = loads_object(signed().package.serialize())
+        for broken in (None, {}, {**package, "payload": "e30"}):
+            body = dumps({"package": broken, "rootsUntil": "2026-11-21T00:00:00Z"})
+            whole = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+            ran, _asked = self.answered([whole], "export", "bootstrap-package", "-f", f"{self.folder}/own.json")
+            self.assertEqual((1, b""), (ran.status, ran.stdout))
+            self.assertFalse(Path(self.folder, "own.json").exists())

@@ -82,6 +82,8 @@ ELSEWHERE = {
     "svc.pq.issuer.reachable": "integration/test_proxy_outages.py",
     "svc.authority.keys.loaded": "integration/test_authority.py",
     "svc.authority.nodes.behind": "integration/test_node_roots.py",
+    "svc.authority.federation.begun": "integration/test_federation_packages.py",
+    "svc.authority.peer.pinned": "integration/test_federation_packages.py",
     # The command line writes these for --log-format json.
     "svc.cli.failed": "cli/test_main.py",
     "svc.cli.warning": "cli/test_main.py",

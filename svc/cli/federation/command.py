@@ -2,30 +2,93 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from svc.cli.errors import UsageRefused
-from svc.cli.flags import Arguments, bool_flag, help_suggestion, value_flag
+from svc.cli.flags import Arguments, OneOf, bool_flag, help_suggestion, value_flag
 from svc.cli.globals import SvcCommand, SvcGroup, global_options, run_group
+from svc.errors import printable
+
+if TYPE_CHECKING:
+    from svc.cli.federation.side import Side
+
+
+def _side(values: Mapping[str, Any], ctx: click.Context) -> Side:
+    """The own trust domain that the flags name."""
+    if not values["authority"]:
+        raise UsageRefused("whose trust domain is it? no authority is named", "give --authority unix:///PATH")
+    from svc.cli.federation.authority import AuthoritySide
+    from svc.workload.errors import SocketAddressInvalid
+
+    try:
+        return AuthoritySide(values["authority"])
+    except SocketAddressInvalid as error:
+        problem = f"--authority: {printable(values['authority'])} is no Unix socket"
+        raise UsageRefused(problem, "give --authority unix:///PATH") from error
+
+
+def _required_file(values: Mapping[str, Any], ctx: click.Context) -> str:
+    if not values["file"]:
+        raise UsageRefused("flag --file is missing", help_suggestion(ctx))
+    return str(values["file"])
 
 
 def _run_inspect(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
     global_options(ctx)
-    if not values["file"]:
-        raise UsageRefused("flag --file is missing", help_suggestion(ctx))
+    path = _required_file(values, ctx)
     from svc.cli.federation.inspect import run_inspect
 
-    return run_inspect(values["file"], values["full"], ctx.obj)
+    return run_inspect(path, values["full"], ctx.obj)
 
 
+def _run_export(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
+    global_options(ctx)
+    path = _required_file(values, ctx)
+    from svc.cli.federation.exchange import run_export
+
+    return run_export(_side(values, ctx), path, ctx.obj)
+
+
+def _run_import(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
+    global_options(ctx)
+    path = _required_file(values, ctx)
+    from svc.cli.federation.exchange import run_import
+
+    return run_import(
+        _side(values, ctx),
+        path,
+        ctx.obj,
+        expected=values["expect_fingerprint"] or "",
+        endpoint=values["m2m_endpoint"] or "",
+        rebootstrap=values["rebootstrap"],
+        force=values["force_rebootstrap"],
+    )
+
+
+def _run_info(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
+    global_options(ctx)
+    from svc.cli.federation.exchange import run_info
+
+    return run_info(_side(values, ctx), values["output"], ctx.obj)
+
+
+def _nothing_else() -> Arguments:
+    return Arguments("words", "", minimum=0, maximum=0, noun="arguments")
+
+
+#: Where the own trust domain is.
+_SIDE_FLAGS: Final = (
+    value_flag("--authority", "string", "the federation.socket of an svc-authority on this machine, as unix:///PATH"),
+)
 _inspect_package_command = SvcCommand(
     "bootstrap-package",
     params=[
         value_flag("-f --file", "FILE", "the bootstrap package; required"),
         bool_flag("--full", "certificates, long keys and signatures in full, which are elided otherwise"),
-        Arguments("words", "", minimum=0, maximum=0, noun="arguments"),
+        _nothing_else(),
     ],
     callback=click.pass_context(_run_inspect),
     short_help="print what is in a bootstrap package, and verify its signatures",
@@ -57,13 +120,116 @@ _inspect_command = SvcGroup(
     """,
     add_help_option=False,
 )
+_export_package_command = SvcCommand(
+    "bootstrap-package",
+    params=[
+        value_flag("-f --file", "FILE", "where it is written; required"),
+        *_SIDE_FLAGS,
+        _nothing_else(),
+    ],
+    callback=click.pass_context(_run_export),
+    short_help="write the bootstrap package of the own trust domain",
+    help="""
+    Write the bootstrap package of the own trust domain to a file, and print its fingerprint in three spellings. The
+    file has no secret; whoever imports it has to know the fingerprint from you, on another way than the file.
+
+    A file that is there is replaced only where it is an earlier package of the same trust domain, and atomically.
+    """,
+    epilog="""
+Examples:
+  svc federation export bootstrap-package -f here.json --authority unix:///run/svc/federation.sock
+""",
+    add_help_option=False,
+)
+_export_command = SvcGroup(
+    "export",
+    callback=click.pass_context(run_group),
+    commands=[_export_package_command],
+    invoke_without_command=True,
+    short_help="make what another trust domain needs",
+    help="""
+    Make what another trust domain needs to federate with the own one.
+    """,
+    add_help_option=False,
+)
+_import_package_command = SvcCommand(
+    "bootstrap-package",
+    params=[
+        value_flag("-f --file", "FILE", "the bootstrap package of the peer; required"),
+        *_SIDE_FLAGS,
+        value_flag(
+            "--expect-fingerprint",
+            "string",
+            "refuse a package with another one: a fingerprint in any spelling, or a whole federation reference",
+        ),
+        bool_flag("--rebootstrap", "replace a relationship that does not work any more"),
+        bool_flag("--force-rebootstrap", "replace the relationship even if it works"),
+        value_flag(
+            "--m2m-endpoint", "string", "where the peer can be reached, host[:port]; https:// before it is removed"
+        ),
+        _nothing_else(),
+    ],
+    callback=click.pass_context(_run_import),
+    short_help="trust the trust domain of a bootstrap package",
+    help="""
+    Verify a bootstrap package, pin its federation roots, and trust the roots of its trust domain from now on. Whose
+    package it is, is proved by the fingerprint alone: let the administrator of the peer read it aloud, and give it with
+    --expect-fingerprint.
+
+    A package that follows the pinned one renews it: one of the same roots that was signed later, or the first of their
+    successors. Any other one is refused, until --rebootstrap or --force-rebootstrap says that the peer has begun anew.
+    Where anything fails, nothing has changed.
+    """,
+    epilog="""
+Examples:
+  svc federation import bootstrap-package -f partner.json --authority unix:///run/svc/federation.sock \\
+    --expect-fingerprint "12340 56327 06666 73297 60060 39092 34705 28319 83054 84163 35946 55634"
+""",
+    add_help_option=False,
+)
+_import_command = SvcGroup(
+    "import",
+    callback=click.pass_context(run_group),
+    commands=[_import_package_command],
+    invoke_without_command=True,
+    short_help="trust another trust domain by what it has sent",
+    help="""
+    Trust another trust domain by what it has sent.
+    """,
+    add_help_option=False,
+)
+_info_command = SvcCommand(
+    "info",
+    params=[
+        *_SIDE_FLAGS,
+        value_flag(
+            "-o --output",
+            "string",
+            "text for the reference alone, or json or yaml for everything, the peers included",
+            type=OneOf("text", "json", "yaml"),
+            default="text",
+        ),
+        _nothing_else(),
+    ],
+    callback=click.pass_context(_run_info),
+    short_help="print the federation reference of the own trust domain",
+    help="""
+    Print the federation reference of the own trust domain, one line that names it and authenticates its packages.
+    """,
+    epilog="""
+Examples:
+  svc federation info --authority unix:///run/svc/federation.sock
+  svc federation info --authority unix:///run/svc/federation.sock -o yaml
+""",
+    add_help_option=False,
+)
 command = SvcGroup(
     "federation",
     callback=click.pass_context(run_group),
-    commands=[_inspect_command],
+    commands=[_export_command, _import_command, _info_command, _inspect_command],
     invoke_without_command=True,
     help="""
-    Look at the signed packages by which trust domains get to know each other.
+    Federate with other trust domains, by signed packages and a fingerprint that people compare.
     """,
     add_help_option=False,
 )

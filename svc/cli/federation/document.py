@@ -36,11 +36,7 @@ def package_document(package: BootstrapPackage, now: datetime, *, full: bool) ->
     payload = loads_object(package.envelope.payload)
     return {
         "trustDomain": content.trust_domain.name,
-        "fingerprint": {
-            "base32": content.fingerprint.grouped,
-            "sha256": content.fingerprint.ssh,
-            "digits": content.fingerprint.digits,
-        },
+        "fingerprint": content.fingerprint.to_members(),
         "reference": str(package.reference) if valid else None,
         "signaturesValid": valid,
         "state": _state(package, now),
