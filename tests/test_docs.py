@@ -157,7 +157,7 @@ class CommandLineTests(SynchronousTestCase):
                 status.command,
                 verify.command,
                 *(each for name in ("export", "import", "inspect") for each in _below(federation.command, name)),
-                federation.command.commands["info"],
+                *(federation.command.commands[name] for name in ("connect", "info")),
                 *licenses.command.commands.values(),
                 *policy.command.commands.values(),
                 *receipts.command.commands.values(),

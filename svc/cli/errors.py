@@ -159,6 +159,68 @@ class AuthorityRefused(CliError):
     detail_reason: str
 
 
+class ClusterNotFederated(CliError):
+    """the cluster has no bootstrap package: {detail}"""
+
+    reason = "cluster_not_federated"
+    hint = "the manager makes it: is cluster.federation in its configuration, and does it run? kubectl get svcclusters"
+    reasons = {
+        "cluster_status_invalid": Reason(
+            "the status of the SvcCluster is not usable: {detail}",
+            "it is not as this version of the manager writes it: look at kubectl get svcclusters -o yaml",
+        ),
+        "endpoint_not_found": Reason(
+            "no NodePort of the cluster was found by which peers reach its manager",
+            "name the endpoint: --endpoint-host HOST:PORT, such as that of a load balancer",
+        ),
+    }
+
+
+class FederationRefused(CliError):
+    """these sides cannot be federated"""
+
+    reason = "federation_refused"
+    hint = "the reason says what to change"
+    reasons = {
+        "endpoint_without_port": Reason(
+            "--endpoint-host {host} has no port, and no NodePort of the cluster was found",
+            "name both: --endpoint-host {host}:PORT",
+        ),
+        "reference_without_endpoint": Reason(
+            "nothing says where the manager of {trust_domain} is reached",
+            "svc federation info --endpoint-host HOST:PORT prints a reference that does, on the side of that cluster",
+        ),
+        "same_cluster": Reason(
+            "both sides are the same cluster: the namespace kube-system of both has the UID {uid}",
+            "name two clusters: --kubeconfig and --context number n belong together",
+        ),
+        "same_trust_domain": Reason(
+            "both sides have the trust domain {trust_domain}",
+            "only trust domains that differ federate: name the peer, or install one of both with another trust domain",
+        ),
+        "name_taken": Reason(
+            "the SvcForeignCluster {name} is that of the trust domain {other}, not of {trust_domain}",
+            "give another name: svc federation import bootstrap-package --name",
+        ),
+        "name_unusable": Reason(
+            '"{name}" cannot be the name of a SvcForeignCluster',
+            "give one of a-z, 0-9, - and ., at most 253 characters: svc federation import bootstrap-package --name",
+        ),
+        "peer_named_otherwise": Reason(
+            "the trust domain {trust_domain} has a SvcForeignCluster already, {name}",
+            "a trust domain has one: leave --name out, or delete that object first",
+        ),
+        "live_package_differs": Reason(
+            "the manager serves a package of {found}, and the SvcCluster has {expected}",
+            "the manager has new roots and writes its status soon, or something else answers there: try again",
+        ),
+        "tunnel_failed": Reason(
+            "the package cannot be read through kubectl port-forward: {detail}",
+            "does the manager run, and may you create pods/portforward in its namespace?",
+        ),
+    }
+
+
 class Interrupted(CliError):
     """interrupted"""
 

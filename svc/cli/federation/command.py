@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from svc.cli.cluster import CLUSTER_FLAGS, CLUSTER_HELP
 from svc.cli.errors import UsageRefused
 from svc.cli.flags import Arguments, OneOf, bool_flag, help_suggestion, value_flag
 from svc.cli.globals import SvcCommand, SvcGroup, global_options, run_group
@@ -16,18 +17,36 @@ if TYPE_CHECKING:
     from svc.cli.federation.side import Side
 
 
-def _side(values: Mapping[str, Any], ctx: click.Context) -> Side:
-    """The own trust domain that the flags name."""
-    if not values["authority"]:
-        raise UsageRefused("whose trust domain is it? no authority is named", "give --authority unix:///PATH")
-    from svc.cli.federation.authority import AuthoritySide
-    from svc.workload.errors import SocketAddressInvalid
+def _side(values: Mapping[str, Any], ctx: click.Context, *, changes: bool) -> Side:
+    """The own trust domain that the flags name: that of an authority, else that of a cluster."""
+    if values["authority"]:
+        for flag in _CLUSTER_ONLY:
+            if values.get(flag.name or ""):
+                problem = f"{flag.long_name} is for a cluster, and --authority names an authority"
+                raise UsageRefused(problem, "leave one of both out")
+        from svc.cli.federation.authority import AuthoritySide
+        from svc.workload.errors import SocketAddressInvalid
 
-    try:
-        return AuthoritySide(values["authority"])
-    except SocketAddressInvalid as error:
-        problem = f"--authority: {printable(values['authority'])} is no Unix socket"
-        raise UsageRefused(problem, "give --authority unix:///PATH") from error
+        try:
+            return AuthoritySide(values["authority"])
+        except SocketAddressInvalid as error:
+            problem = f"--authority: {printable(values['authority'])} is no Unix socket"
+            raise UsageRefused(problem, "give --authority unix:///PATH") from error
+    from svc.cli.cluster import choose
+    from svc.cli.federation.peers import check_name
+    from svc.cli.federation.selected import SelectedCluster
+    from svc.cli.federation.side import parse_endpoint
+
+    host, name = values.get("endpoint_host"), values.get("name")
+    if name is not None:
+        check_name(name)
+    return SelectedCluster(
+        choose(values["kubeconfig"], values["context"], ctx.obj.environ, changes=changes),
+        ctx.obj.now(),
+        endpoint=None if host is None else parse_endpoint(host),
+        name=name or "",
+        tunnel=bool(values.get("tunnel")),
+    )
 
 
 def _required_file(values: Mapping[str, Any], ctx: click.Context) -> str:
@@ -49,7 +68,7 @@ def _run_export(ctx: click.Context, words: tuple[str, ...], **values: Any) -> in
     path = _required_file(values, ctx)
     from svc.cli.federation.exchange import run_export
 
-    return run_export(_side(values, ctx), path, ctx.obj)
+    return run_export(_side(values, ctx, changes=False), path, ctx.obj)
 
 
 def _run_import(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
@@ -58,7 +77,7 @@ def _run_import(ctx: click.Context, words: tuple[str, ...], **values: Any) -> in
     from svc.cli.federation.exchange import run_import
 
     return run_import(
-        _side(values, ctx),
+        _side(values, ctx, changes=True),
         path,
         ctx.obj,
         expected=values["expect_fingerprint"] or "",
@@ -72,17 +91,38 @@ def _run_info(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
     global_options(ctx)
     from svc.cli.federation.exchange import run_info
 
-    return run_info(_side(values, ctx), values["output"], ctx.obj)
+    return run_info(_side(values, ctx, changes=False), values["output"], ctx.obj)
+
+
+def _run_connect(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
+    global_options(ctx)
+    from svc.cli.federation.connect import run_connect
+
+    reference = words[0] if words else ""
+    if words and not reference:
+        raise UsageRefused("the reference is empty", help_suggestion(ctx))
+    return run_connect(reference, values["kubeconfig"], values["context"], values["unidirectional"], ctx.obj)
 
 
 def _nothing_else() -> Arguments:
     return Arguments("words", "", minimum=0, maximum=0, noun="arguments")
 
 
+_ENDPOINT_HOST: Final = value_flag(
+    "--endpoint-host", "host[:port]", "where peers reach the manager; by default the NodePort is found"
+)
+_NAME: Final = value_flag("--name", "string", "the name of the SvcForeignCluster; by default the peer's trust domain")
+_TUNNEL: Final = bool_flag("--tunnel", "ask the manager through kubectl port-forward, not the status of the SvcCluster")
 #: Where the own trust domain is.
 _SIDE_FLAGS: Final = (
+    *CLUSTER_FLAGS,
     value_flag("--authority", "string", "the federation.socket of an svc-authority on this machine, as unix:///PATH"),
 )
+#: What an authority has no part in.
+_CLUSTER_ONLY: Final = (*CLUSTER_FLAGS, _ENDPOINT_HOST, _NAME, _TUNNEL)
+_SIDE_HELP: Final = f"""{CLUSTER_HELP.rstrip()}
+    --authority names an authority without a cluster instead.
+"""
 _inspect_package_command = SvcCommand(
     "bootstrap-package",
     params=[
@@ -125,18 +165,24 @@ _export_package_command = SvcCommand(
     params=[
         value_flag("-f --file", "FILE", "where it is written; required"),
         *_SIDE_FLAGS,
+        _ENDPOINT_HOST,
         _nothing_else(),
     ],
     callback=click.pass_context(_run_export),
     short_help="write the bootstrap package of the own trust domain",
-    help="""
+    help=f"""
     Write the bootstrap package of the own trust domain to a file, and print its fingerprint in three spellings. The
     file has no secret; whoever imports it has to know the fingerprint from you, on another way than the file.
 
     A file that is there is replaced only where it is an earlier package of the same trust domain, and atomically.
-    """,
+
+    The package of a cluster is that of the status of its SvcCluster. --endpoint-host says where peers reach its
+    manager; nobody signs that. Without a port it has that of the NodePort.
+{_SIDE_HELP}    """,
     epilog="""
 Examples:
+  svc federation export bootstrap-package -f here.json --context prod
+  svc federation export bootstrap-package -f here.json --endpoint-host m2m.prod.example.org:443
   svc federation export bootstrap-package -f here.json --authority unix:///run/svc/federation.sock
 """,
     add_help_option=False,
@@ -167,11 +213,12 @@ _import_package_command = SvcCommand(
         value_flag(
             "--m2m-endpoint", "string", "where the peer can be reached, host[:port]; https:// before it is removed"
         ),
+        _NAME,
         _nothing_else(),
     ],
     callback=click.pass_context(_run_import),
     short_help="trust the trust domain of a bootstrap package",
-    help="""
+    help=f"""
     Verify a bootstrap package, pin its federation roots, and trust the roots of its trust domain from now on. Whose
     package it is, is proved by the fingerprint alone: let the administrator of the peer read it aloud, and give it with
     --expect-fingerprint.
@@ -179,9 +226,13 @@ _import_package_command = SvcCommand(
     A package that follows the pinned one renews it: one of the same roots that was signed later, or the first of their
     successors. Any other one is refused, until --rebootstrap or --force-rebootstrap says that the peer has begun anew.
     Where anything fails, nothing has changed.
-    """,
+
+    In a cluster a SvcForeignCluster is made, and its manager pins the package; its condition Ready says what came of
+    it. Its name is the trust domain with - for _, unless --name gives another one.
+{_SIDE_HELP}    """,
     epilog="""
 Examples:
+  svc federation import bootstrap-package -f partner.json --context prod --m2m-endpoint m2m.partner.example.org:443
   svc federation import bootstrap-package -f partner.json --authority unix:///run/svc/federation.sock \\
     --expect-fingerprint "12340 56327 06666 73297 60060 39092 34705 28319 83054 84163 35946 55634"
 """,
@@ -202,6 +253,8 @@ _info_command = SvcCommand(
     "info",
     params=[
         *_SIDE_FLAGS,
+        _ENDPOINT_HOST,
+        _TUNNEL,
         value_flag(
             "-o --output",
             "string",
@@ -213,20 +266,58 @@ _info_command = SvcCommand(
     ],
     callback=click.pass_context(_run_info),
     short_help="print the federation reference of the own trust domain",
-    help="""
+    help=f"""
     Print the federation reference of the own trust domain, one line that names it and authenticates its packages.
+    The administrator of a peer gives it to "svc federation connect".
+{_SIDE_HELP}    """,
+    epilog="""
+Examples:
+  svc federation info --context prod
+  svc federation info --context prod --endpoint-host m2m.prod.example.org:443
+  svc federation info --context prod --tunnel -o yaml
+  svc federation info --authority unix:///run/svc/federation.sock
+  svc federation info --authority unix:///run/svc/federation.sock -o yaml
+""",
+    add_help_option=False,
+)
+_connect_command = SvcCommand(
+    "connect",
+    params=[
+        value_flag("-K --kubeconfig", "path", "the kubeconfig of a cluster; twice for two clusters", multiple=True),
+        value_flag(
+            "--context",
+            "string",
+            "a context of the kubeconfig at the same position; twice for two clusters of one kubeconfig",
+            multiple=True,
+        ),
+        bool_flag("--unidirectional", "of two clusters, let the first trust the second and not the other way round"),
+        Arguments("words", "[reference]", minimum=0, maximum=1, noun="reference"),
+    ],
+    callback=click.pass_context(_run_connect),
+    short_help="let clusters trust each other",
+    help="""
+    Let two clusters trust each other, or let one cluster trust the peer that a federation reference names.
+
+    Of two clusters the packages are read through "kubectl port-forward" and compared with the fingerprints that the API
+    servers have. Both sides are printed with their trust domains and fingerprints before anything is written. The same
+    cluster twice, and two clusters of one trust domain, are refused.
+
+    What is written is a SvcForeignCluster in each cluster that is to trust the other one. The managers fetch and verify
+    the packages themselves: the command that waits for that is printed. Where the second cluster refuses what the first
+    one has accepted, the answer says so, and the same command again writes what is missing.
     """,
     epilog="""
 Examples:
-  svc federation info --authority unix:///run/svc/federation.sock
-  svc federation info --authority unix:///run/svc/federation.sock -o yaml
+  svc federation connect --context prod "$REFERENCE"
+  svc federation connect -K prod.kubeconfig -K partner.kubeconfig
+  svc federation connect --context prod --context partner --unidirectional
 """,
     add_help_option=False,
 )
 command = SvcGroup(
     "federation",
     callback=click.pass_context(run_group),
-    commands=[_export_command, _import_command, _info_command, _inspect_command],
+    commands=[_connect_command, _export_command, _import_command, _info_command, _inspect_command],
     invoke_without_command=True,
     help="""
     Federate with other trust domains, by signed packages and a fingerprint that people compare.

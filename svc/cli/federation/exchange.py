@@ -21,6 +21,11 @@ _NOT_COMPARED: Final = (
     " above with those that the peer's administrator reads aloud"
 )
 
+_NO_ENDPOINT: Final = (
+    "the reference does not say where the peer is reached, so that svc federation connect refuses it: name the endpoint"
+    " with --endpoint-host"
+)
+
 
 def run_export(side: Side, path: str, invocation: Invocation) -> int:
     """Write the package of a side to a file and print what was written; returns the exit status 0."""
@@ -94,4 +99,8 @@ def run_info(side: Side, output: str, invocation: Invocation) -> int:
     found = side.info()
     text = f"{found['reference']}\n" if output == "text" else document_text(found, output)
     invocation.console.write_text(text)
+    if "cluster" in found and output == "text":
+        invocation.console.notice(f"the cluster is {found['cluster']}")
+    if "cluster" in found and found["m2mEndpoint"] is None:
+        invocation.console.warn(_NO_ENDPOINT)
     return 0
