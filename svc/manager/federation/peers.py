@@ -1,0 +1,245 @@
+"""
+A peer: its object ``SvcForeignCluster`` and what it served in, what is pinned and the status out. Pure.
+
+What is pinned is in the status, so that a manager that starts goes on from it. A peer is pinned by the package of its
+object; afterwards a package counts only by the rule of :mod:`svc.federation.succession`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from svc.envelope.errors import EnvelopeError, Malformed
+from svc.errors import SvcError
+from svc.federation.continuity import Continuity, Poll, after_poll, poll_of
+from svc.federation.endpoint import Endpoint
+from svc.federation.errors import PackageRefused
+from svc.federation.importing import check_import
+from svc.federation.package import VerifiedPackage, verify_package
+from svc.federation.reference import ExpectedPeer
+from svc.federation.succession import check_follows
+from svc.identity import TrustDomain
+from svc.kube.client import Object
+from svc.kube.status import with_condition
+from svc.kube.times import from_time, to_time
+
+_Condition = tuple[Literal["True", "False", "Unknown"], str, str]
+_WAITING: Final[_Condition] = ("Unknown", "NotPolled", "the peer has not been asked yet")
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """
+    What is known of a peer; it is kept in the status of its object.
+
+    Attributes:
+        package: the package that is trusted.
+        token: of the last rebootstrap; empty before the first one.
+        last_success: when the peer was last verified; None before.
+    """
+
+    package: VerifiedPackage
+    continuity: Continuity = Continuity.WORKING
+    token: str = ""
+    last_success: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Served:
+    """
+    What came of a poll.
+
+    Attributes:
+        package: what the peer serves; None where nothing was received, or it was refused by itself.
+        links: packages on the way to it, by their sequence.
+        error: why there is no package, None where there is one; an ``EnvelopeError`` where one was received.
+    """
+
+    package: VerifiedPackage | None = None
+    links: Mapping[int, VerifiedPackage] = field(default_factory=dict)
+    error: SvcError | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What is pinned after a poll, and why the served package was not taken; None where it was."""
+
+    pinned: Pinned
+    error: SvcError | None = None
+
+
+def read_pinned(found: Object) -> Pinned | None:
+    """Read what the status of an object has pinned; None where there is nothing, or no valid package."""
+    status = found.get("status") or {}
+    try:
+        data = base64.b64decode(status["pinned"]["data"], validate=True)
+        return Pinned(
+            verify_package(data),
+            Continuity(status["continuity"]),
+            status.get("observedRebootstrapToken", ""),
+            from_time(status.get("lastSuccess")),
+        )
+    except (KeyError, ValueError, SvcError):
+        return None
+
+
+def pin(found: Object, pinned: Pinned | None, own: TrustDomain, now: datetime) -> Pinned:
+    """
+    Pin what an object says, where nothing is pinned or its token asks for it.
+
+    Args:
+        found: the object.
+        pinned: what is pinned; None for nothing.
+        own: the own trust domain.
+        now: aware.
+
+    Returns:
+        What is pinned from now on.
+
+    Raises:
+        SvcError: the package may not be pinned; what was pinned stays.
+    """
+    spec = found["spec"]
+    asked = spec.get("rebootstrap") or {}
+    token = asked.get("token", "")
+    if pinned is not None and token in ("", pinned.token):
+        return pinned
+    try:
+        package = verify_package(base64.b64decode(spec.get("bootstrapPackage", ""), validate=True))
+    except binascii.Error as error:
+        raise Malformed(where="spec.bootstrapPackage", defect="it is no base64") from error
+    if package.content.trust_domain.name != spec["trustDomain"]:
+        raise PackageRefused("wrong_trust_domain", found=package.content.trust_domain, expected=spec["trustDomain"])
+    expected = spec.get("expectedFingerprint")
+    check_import(
+        package,
+        own=own,
+        now=now,
+        expected=None if expected is None else ExpectedPeer.parse(expected),
+        existing=None if pinned is None else pinned.continuity,
+        rebootstrap=True,
+        force=bool(asked.get("force")),
+    )
+    return Pinned(package, Continuity.WORKING, token)
+
+
+def endpoint_of(found: Object, pinned: Pinned) -> Endpoint | None:
+    """
+    Return where the peer is: what the object says, else the hint of its package.
+
+    Raises:
+        PackageRefused: what the object says is no endpoint (``bad_endpoint``).
+    """
+    given = found["spec"].get("m2mEndpoint")
+    try:
+        return pinned.package.package.endpoint if given is None else Endpoint.parse(given)
+    except ValueError as error:
+        raise PackageRefused("bad_endpoint", text=given, defect=str(error)) from error
+
+
+def judge(pinned: Pinned, served: Served, now: datetime) -> Judged:
+    """Return what is pinned after a poll, by the table of :mod:`svc.federation.continuity`."""
+    error = served.error
+    poll = poll_of(error) if isinstance(error, EnvelopeError) else Poll.UNREACHABLE
+    package = pinned.package
+    if served.package is not None:
+        try:
+            check_follows(package, served.package, now, served.links)
+        except EnvelopeError as refused:
+            error, poll = refused, poll_of(refused)
+        else:
+            error, poll, package = None, Poll.VERIFIED, served.package
+    expired = now >= package.content.expires
+    continuity = after_poll(pinned.continuity, poll, pinned_expired=expired)
+    success = now if poll is Poll.VERIFIED else pinned.last_success
+    return Judged(replace(pinned, package=package, continuity=continuity, last_success=success), error)
+
+
+def peer_status(
+    found: Object, judged: Judged | None, served: Served | None, refused: SvcError | None, now: datetime
+) -> dict[str, Any]:
+    """
+    Return the status of a peer but for ``BundleSynced`` and ``nextPoll``, which are of who writes bundles and polls.
+
+    Args:
+        found: the object; the transitions of its conditions go on.
+        judged: after the last poll; None where nothing is pinned.
+        served: what came of it; None where there was none yet.
+        refused: why the package of the object was not pinned; None where it was.
+    """
+    conditions = (found.get("status") or {}).get("conditions") or []
+    generation = found["metadata"].get("generation", 0)
+    for name, condition in (
+        ("PackageFetched", _fetched(served)),
+        ("EndpointReachable", _reachable(served)),
+        ("FingerprintMatched", _matched(judged, refused)),
+        ("ContinuityVerified", _continuity(judged, served)),
+    ):
+        conditions = with_condition(conditions, name, *condition, now, generation=generation)
+    status: dict[str, Any] = {"observedGeneration": generation, "conditions": conditions}
+    if judged is not None:
+        pinned = judged.pinned
+        data = base64.b64encode(pinned.package.package.serialize()).decode("ascii")
+        status |= {"continuity": pinned.continuity.value, "pinned": {**_described(pinned.package), "data": data}}
+        pq = pinned.package.content.pq
+        status["pq"] = {"sequence": pq.sequence, "roots": len(pq.bundle.anchors)}
+        if pinned.token:
+            status["observedRebootstrapToken"] = pinned.token
+        if pinned.last_success is not None:
+            status["lastSuccess"] = to_time(pinned.last_success)
+    if served is not None and served.package is not None:
+        status["served"] = _described(served.package)
+    return status
+
+
+def _described(package: VerifiedPackage) -> dict[str, Any]:
+    content = package.content
+    return {
+        "fingerprint": content.fingerprint.grouped,
+        "sequence": content.sequence,
+        "issuedAt": to_time(content.issued),
+        "notAfter": to_time(content.expires),
+    }
+
+
+def _fetched(served: Served | None) -> _Condition:
+    if served is None:
+        return _WAITING
+    if served.package is not None:
+        return "True", "Fetched", f"the peer serves sequence {served.package.content.sequence}"
+    return "False", reason_word(served.error), str(served.error)
+
+
+def _reachable(served: Served | None) -> _Condition:
+    if served is None:
+        return _WAITING
+    if served.error is None or isinstance(served.error, EnvelopeError):
+        return "True", "Reached", "the peer answers"
+    return "False", reason_word(served.error), str(served.error)
+
+
+def _matched(judged: Judged | None, refused: SvcError | None) -> _Condition:
+    if refused is not None:
+        return "False", reason_word(refused), str(refused)
+    if judged is None:
+        return "Unknown", "NotPinned", "nothing is pinned yet"
+    return "True", "Pinned", f"the fingerprint is {judged.pinned.package.content.fingerprint}"
+
+
+def _continuity(judged: Judged | None, served: Served | None) -> _Condition:
+    if judged is None or served is None:
+        return _WAITING
+    state = judged.pinned.continuity
+    if state is Continuity.WORKING:
+        return "True", "Working", "the peer is the one that was pinned"
+    return "False", state.value.capitalize(), str(judged.error or "as it was when the peer was last reached")
+
+
+def reason_word(error: SvcError | None) -> str:
+    """The reason of an error as one word in CamelCase."""
+    return "Unknown" if error is None else "".join(each.capitalize() for each in error.reason.split("_"))
