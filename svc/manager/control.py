@@ -17,6 +17,7 @@ from svc.kube.errors import Conflict
 from svc.kube.events import EventRecorder
 from svc.license.vendors import pinned_keys
 from svc.manager.context import ClusterContext
+from svc.manager.federation.exchange import BundleExchangeController
 from svc.manager.identities.controller import EntryController
 from svc.manager.licenses.controller import LicenseController
 from svc.manager.metrics import ManagerMetrics
@@ -29,7 +30,12 @@ from svc.telemetry.logs import emit
 #: Seconds until the next attempt after somebody else changed an object: the watch brings what it is now.
 _AFTER_CONFLICT: Final = 0.2
 #: Those that the metrics of reconciles name.
-CONTROLLERS: Final = (EntryController.name, LicenseController.name, PolicyController.name)
+CONTROLLERS: Final = (
+    BundleExchangeController.name,
+    EntryController.name,
+    LicenseController.name,
+    PolicyController.name,
+)
 
 
 class Controller(Protocol):

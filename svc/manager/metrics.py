@@ -76,6 +76,7 @@ class ManagerMetrics:
             self._entry_failures.labels(action)
         for result in ("success", "error"):
             self._exchanges.labels("push", result)
+            self._exchanges.labels("pull", result)
         for name in controllers:
             self._durations.labels(name)
             self._delays.labels(name)
@@ -122,6 +123,10 @@ class ManagerMetrics:
     def bundle_served(self, *, found: bool) -> None:
         """Count a request of a peer, which got what it asked for or did not."""
         self._exchanges.labels("push", "success" if found else "error").inc()
+
+    def bundle_fetched(self, *, verified: bool) -> None:
+        """Count a poll of a peer, whose package was verified or not."""
+        self._exchanges.labels("pull", "success" if verified else "error").inc()
 
     def measured(self, controller: str, reconcile: Reconcile) -> Reconcile:
         """Return ``reconcile`` of a controller with its calls counted and measured."""

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import partial
+from random import SystemRandom
 from typing import Any, Final
 from uuid import uuid4
 
@@ -29,6 +30,7 @@ from svc.manager.config import ManagerSettings, WebhookSettings
 from svc.manager.context import ClusterContext
 from svc.manager.control import CONTROLLERS, Control, Controller, Supervised
 from svc.manager.federation.controller import FederationController
+from svc.manager.federation.exchange import BundleExchangeController
 from svc.manager.hotconfig import RESTART_SECONDS, HotConfiguration, ManagerConfiguration
 from svc.manager.identities.controller import EntryController
 from svc.manager.issuer.controller import IssuerKeysController
@@ -190,6 +192,8 @@ class Manager(Daemon[ManagerSettings]):
                 *(context, context.settings.federation, spire, self.settings.m2mAddr, self._reactor),
             )
             yield Supervised(federation, self._metrics, longest_pause=spire.every)
+            exchange = partial(BundleExchangeController, context, spire, self._reactor, SystemRandom().random)
+            yield Supervised(exchange, self._metrics, longest_pause=spire.every)
         # Also where there shall be none: those that are there are deleted.
         yield Supervised(partial(NetworkPolicyController, context), self._metrics, longest_pause=LONGEST_PAUSE)
 

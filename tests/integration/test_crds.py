@@ -254,7 +254,7 @@ class FederationTests(_Case):
         """Of a status with each field nothing is removed, and the columns show it."""
         create = ("create", "-f", "-")
         self.server.kubectl(*create, data=self.object(CLUSTERS, CLUSTER_NAME))
-        self.server.kubectl(*create, data=self.peer("partner", expectedFingerprint=_FINGERPRINT))
+        self.server.kubectl(*create, data=self.peer("partner", bootstrapPackage="e30="))
         for kind, name, status, shown in (
             (CLUSTERS, CLUSTER_NAME, CLUSTER_STATUS, ["cluster", "prod.example.org", "True", "Published"]),
             (FOREIGN_CLUSTERS, "partner", FOREIGN_STATUS, ["partner", "partner.example.org", "working", "True"]),
@@ -266,16 +266,17 @@ class FederationTests(_Case):
             self.assertEqual(shown, self.server.kubectl("get", str(kind)).splitlines()[1].split()[: len(shown)])
 
     def test_peer(self) -> None:
-        """A peer is named by a package or a fingerprint of any spelling, and its trust domain never changes."""
+        """A peer has a package, a fingerprint may be of any spelling, and the trust domain never changes."""
         create = ("create", "-f", "-")
         for number, given in enumerate((_FINGERPRINT, "SHA256:" + "A" * 43, "12345 " * 11 + "12345")):
-            self.server.kubectl(*create, data=self.peer(f"p{number}", expectedFingerprint=given))
-        self.server.kubectl(*create, data=self.peer("package", bootstrapPackage="e30="))
+            self.server.kubectl(
+                *create, data=self.peer(f"p{number}", bootstrapPackage="e30=", expectedFingerprint=given)
+            )
         for wrong, text in (
-            ({}, "bootstrapPackage or expectedFingerprint is needed"),
+            ({}, "spec.bootstrapPackage: Required value"),
             ({"bootstrapPackage": "{}"}, "must be of type byte"),
-            ({"expectedFingerprint": ""}, "should be at least 1 chars"),
-            ({"expectedFingerprint": _FINGERPRINT, "rebootstrap": {"force": True}}, "Required value"),
+            ({"bootstrapPackage": "e30=", "expectedFingerprint": ""}, "should be at least 1 chars"),
+            ({"bootstrapPackage": "e30=", "rebootstrap": {"force": True}}, "Required value"),
         ):
             self.refused(text, *create, data=self.peer("wrong", **wrong))
         self.refused(

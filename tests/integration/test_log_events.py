@@ -45,6 +45,7 @@ ELSEWHERE = {
     "svc.manager.injection.denied": "integration/test_manager_webhook.py",
     "svc.manager.connection.denied": "integration/test_manager_webhook.py",
     "svc.manager.federation_roots.changed": "integration/test_manager_federation.py",
+    "svc.manager.peer.pinned": "integration/test_manager_peers.py",
     "svc.manager.issuer_keys.changed": "integration/test_manager_issuer.py",
     "svc.manager.network_policy.changed": "integration/test_manager_network_policies.py",
     **{

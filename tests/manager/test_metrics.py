@@ -62,6 +62,9 @@ class ManagerMetricsTests(SynchronousTestCase):
             self.assertEqual(0.0, self.value("bundle_exchange_total", direction="push", result=result))
             self.metrics.bundle_served(found=found)
             self.assertEqual(1.0, self.value("bundle_exchange_total", direction="push", result=result))
+            self.assertEqual(0.0, self.value("bundle_exchange_total", direction="pull", result=result))
+            self.metrics.bundle_fetched(verified=found)
+            self.assertEqual(1.0, self.value("bundle_exchange_total", direction="pull", result=result))
 
     def test_entries(self) -> None:
         """Failures at the Workload API, and entries that were not accepted by what was asked; all series are there."""

@@ -49,6 +49,13 @@ class ManagerEvent(Event):
         "success",
         "the federation roots of the cluster changed",
     )
+    PEER_PINNED = (
+        "svc.manager.peer.pinned",
+        SECURITY,
+        INFO,
+        "success",
+        "other federation roots of a peer are trusted",
+    )
     ISSUER_KEYS = (
         "svc.manager.issuer_keys.changed",
         AUDIT,

@@ -56,7 +56,7 @@ class PinTests(SynchronousTestCase):
             fingerprint.digits,
             str(signed().package.reference),
         ):
-            more = {} if spelled is None else {"expectedFingerprint": spelled}
+            more: dict[str, Any] = {} if spelled is None else {"expectedFingerprint": spelled}
             found = self.pinned(peer(**more))
             self.assertEqual((signed().content, Continuity.WORKING), (found.package.content, found.continuity))
 
@@ -103,7 +103,8 @@ class JudgeTests(SynchronousTestCase):
     def state(self, judged: Judged) -> tuple[Continuity, int, str | None]:
         """The continuity, the pinned sequence and the reason."""
         error = judged.error
-        return judged.pinned.continuity, judged.pinned.package.content.sequence, error and error.reason
+        reason = None if error is None else error.reason
+        return judged.pinned.continuity, judged.pinned.package.content.sequence, reason
 
     def test_polls(self) -> None:
         """Who follows is pinned; all else leaves what is pinned, and says why."""
@@ -160,7 +161,8 @@ class StatusTests(SynchronousTestCase):
         """Each says what it is about."""
 
         def conditions(*given: Any) -> dict[str, tuple[str, str]]:
-            status = peer_status(peer(), *given, NOW)
+            judged, served, refused = given
+            status = peer_status(peer(), judged, served, refused, NOW)
             return {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
 
         refused = EnvelopeError("unsupported_version", found=2, supported=1)

@@ -1,0 +1,262 @@
+"""
+The controller of peers: it fetches the package of each ``SvcForeignCluster`` when its refresh hint says so.
+
+A peer is reached by HTTPS at its endpoint and verified by the pinned bundle before anything is read of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from svc import naming
+from svc.envelope.envelope import MAX_ENVELOPE
+from svc.envelope.errors import EnvelopeError
+from svc.errors import SvcError, printable
+from svc.federation.package import VerifiedPackage, verify_package
+from svc.federation.succession import needed_links
+from svc.identity import X509Svid
+from svc.identity.bundle import BundleSet
+from svc.identity.matchers import ExactID
+from svc.kube.cache import Cache, run_all
+from svc.kube.client import Object
+from svc.kube.errors import Conflict, NotFound
+from svc.kube.kinds import FOREIGN_CLUSTERS
+from svc.kube.status import apply_status, with_condition
+from svc.kube.times import to_time
+from svc.manager.config import SpireSettings
+from svc.manager.context import ClusterContext
+from svc.manager.federation.peers import Judged, Pinned, Served, endpoint_of, judge, peer_status, pin, read_pinned
+from svc.telemetry.events.manager import ManagerEvent
+from svc.telemetry.logs import emit
+from svc.workload.control_plane import ControlPlane
+from svc.workload.source import WorkloadSource
+
+#: Peers that are asked at the same time.
+MAX_POLLS: Final = 8
+#: Seconds to connect, and for a whole poll with all packages on the way.
+CONNECT_SECONDS: Final = 10.0
+POLL_SECONDS: Final = 60.0
+#: Seconds between two polls of a peer, at least, whatever its refresh hint.
+SHORTEST: Final = 10.0
+#: Share of the refresh hint by which polls of managers are spread.
+JITTER: Final = 0.1
+#: Seconds until peers are looked at again at the latest: clocks may be set.
+_AT_LATEST: Final = 60.0
+
+
+class PeerUnavailable(SvcError):
+    """the peer {trust_domain} does not answer at {address}: {detail}"""
+
+    reason = "peer_unavailable"
+    hint = "is spec.m2mEndpoint right, can the pods of svc-manager connect to it, and is SvcCluster of the peer ready?"
+
+
+class EndpointUnresolved(SvcError):
+    """nobody says where the peer {trust_domain} is"""
+
+    reason = "endpoint_unresolved"
+    hint = "set spec.m2mEndpoint to host:port: its package has no endpoint with a port"
+
+
+@dataclass(frozen=True)
+class _Identity:
+    """The own SVID, and the bundle of one peer alone."""
+
+    svid: X509Svid
+    bundles: BundleSet
+
+
+class _Known(NamedTuple):
+    """What the last poll of a peer has brought, and when the next one is due."""
+
+    served: Served
+    judged: Judged
+    next_poll: datetime
+
+
+class BundleExchangeController:
+    """
+    Pins and polls peers where this replica leads.
+
+    Args:
+        reactor: the asyncio reactor.
+        random: returns a number of 0 to 1.
+        changed: called when :meth:`reconcile` has something to do.
+    """
+
+    log = Logger()
+    name = "bundle-exchange"
+
+    def __init__(
+        self,
+        context: ClusterContext,
+        spire: SpireSettings,
+        reactor: Any,
+        random: Callable[[], float],
+        changed: Callable[[], object],
+    ) -> None:
+        self._client = context.client
+        self._trust_domain = context.trust_domain
+        self._now = context.now
+        self._metrics = context.metrics
+        self._reactor = reactor
+        self._random = random
+        self._peers = context.cache(FOREIGN_CLUSTERS, changed)
+        self._source = WorkloadSource(
+            spire.spiffeSocketPath, reactor=reactor, start_timeout=None, trust_domain=self._trust_domain
+        )
+        #: By the UID of the object.
+        self._known: dict[str, _Known] = {}
+        self._polls = asyncio.Semaphore(MAX_POLLS)
+
+    @property
+    def caches(self) -> Sequence[Cache]:
+        """What it follows."""
+        return (self._peers,)
+
+    async def follow(self) -> None:
+        self._source.startService()
+        try:
+            await run_all(self.caches)
+        finally:
+            await self._source.stopService().asFuture(asyncio.get_running_loop())
+
+    async def reconcile(self) -> float:
+        """
+        Poll the peers that are due, and write their status.
+
+        Returns:
+            Seconds until the next one is due.
+
+        Raises:
+            CredentialsMissing: the manager has no SVID yet, and asks nobody.
+            SvcError: a status was not written; those of the others were.
+        """
+        found = list(self._peers.objects.values())
+        if not found:
+            self._known = {}
+            return _AT_LATEST
+        svid = self._source.svid
+        uids = {each["metadata"]["uid"] for each in found}
+        self._known = {uid: known for uid, known in self._known.items() if uid in uids}
+        results = await asyncio.gather(*(self._kept(each, svid) for each in found), return_exceptions=True)
+        for each in results:
+            if isinstance(each, BaseException) and not isinstance(each, Conflict | NotFound):
+                raise each
+        now = self._now()
+        due = [(known.next_poll - now).total_seconds() for known in self._known.values()]
+        return min([_AT_LATEST, *(max(1.0, each) for each in due)])
+
+    async def _kept(self, found: Object, svid: X509Svid) -> None:
+        """Bring one peer forward."""
+        now, uid = self._now(), found["metadata"]["uid"]
+        former = read_pinned(found)
+        refused: SvcError | None = None
+        try:
+            pinned: Pinned | None = pin(found, former, self._trust_domain, now)
+        except SvcError as error:
+            pinned, refused = former, error
+        known = self._known.get(uid)
+        if pinned is not None and (known is None or pinned is not former or now >= known.next_poll):
+            known = await self._polled(found, pinned, svid)
+        judged = None if known is None or pinned is None else known.judged
+        status = peer_status(found, judged, None if known is None else known.served, refused, now)
+        _complete(status, found, now)
+        if known is not None:
+            status["nextPoll"] = to_time(known.next_poll)
+            self._known[uid] = known
+        await apply_status(self._client, FOREIGN_CLUSTERS, found, status, manager=naming.MANAGER)
+        if judged is not None:
+            self._report(found, former, judged.pinned)
+
+    async def _polled(self, found: Object, pinned: Pinned, svid: X509Svid) -> _Known:
+        try:
+            async with self._polls, asyncio.timeout(POLL_SECONDS):
+                served = await self._fetched(found, pinned.package, svid)
+        except TimeoutError:
+            served = Served(error=self._unavailable(found, f"nothing came within {POLL_SECONDS:g} s"))
+        except SvcError as error:
+            served = Served(error=error)
+        except Exception as error:  # noqa: BLE001 - Twisted's client fails with errors of many kinds
+            served = Served(error=self._unavailable(found, printable(error) or type(error).__name__))
+        now = self._now()
+        judged = judge(pinned, served, now)
+        self._metrics.bundle_fetched(verified=judged.error is None)
+        hint = max(SHORTEST, float(judged.pinned.package.content.bundle.refresh_hint))
+        pause = hint * (1 + JITTER * (2 * self._random() - 1))
+        return _Known(served, judged, (now + timedelta(seconds=pause)).replace(microsecond=0))
+
+    async def _fetched(self, found: Object, pinned: VerifiedPackage, svid: X509Svid) -> Served:
+        endpoint = endpoint_of(found, Pinned(pinned))
+        content = pinned.content
+        if endpoint is None or endpoint.port is None:
+            raise EndpointUnresolved(trust_domain=content.trust_domain)
+        server = ControlPlane(
+            str(endpoint),
+            _Identity(svid, BundleSet.of(content.bundle.roots)),
+            self._reactor,
+            now=self._now,
+            expected=ExactID(content.m2m.spiffe_id),
+            timeout=CONNECT_SECONDS,
+            max_answer=MAX_ENVELOPE,
+        )
+        try:
+            package = await self._get(server, found, content.m2m.package_path)
+            links: dict[int, VerifiedPackage] = {}
+            try:
+                for number in needed_links(pinned, package):
+                    links[number] = await self._get(server, found, f"{content.m2m.package_path}/{number}")
+            except EnvelopeError:
+                # The package is judged without them.
+                links = {}
+            return Served(package, links)
+        finally:
+            server.close()
+
+    async def _get(self, server: ControlPlane, found: Object, path: str) -> VerifiedPackage:
+        loop = asyncio.get_running_loop()
+        answer = await Deferred.fromCoroutine(server.request("GET", path)).asFuture(loop)
+        if answer.code != 200:
+            raise self._unavailable(found, f"status {answer.code} for {path}")
+        return verify_package(answer.data)
+
+    def _unavailable(self, found: Object, detail: str) -> PeerUnavailable:
+        spec = found["spec"]
+        address = spec.get("m2mEndpoint", "the endpoint of its package")
+        return PeerUnavailable(trust_domain=spec["trustDomain"], address=address, detail=detail)
+
+    def _report(self, found: Object, former: Pinned | None, pinned: Pinned) -> None:
+        """Record whom we trust from now on."""
+        before = None if former is None else former.package.content.fingerprint
+        after = pinned.package.content.fingerprint
+        if before == after:
+            return
+        emit(
+            self.log,
+            ManagerEvent.PEER_PINNED,
+            attributes={
+                "trust_domain": pinned.package.content.trust_domain.name,
+                "name": found["metadata"]["name"],
+                "fingerprint": after.grouped,
+                "former_fingerprint": None if before is None else before.grouped,
+                "sequence": pinned.package.content.sequence,
+                "rebootstrap": former is not None and former.token != pinned.token,
+            },
+        )
+
+
+def _complete(status: dict[str, Any], found: Object, now: datetime) -> None:
+    """Add the conditions that are of more than a poll: no bundle is written to SPIRE yet."""
+    generation = found["metadata"].get("generation", 0)
+    text = "this version of svc-manager writes no bundles of peers to SPIRE"
+    for name in ("BundleSynced", "Ready"):
+        status["conditions"] = with_condition(
+            status["conditions"], name, "False", "NotWritten", text, now, generation=generation
+        )

@@ -1,0 +1,175 @@
+"""Peers of federation that ``twistd svc-manager`` polls, with a real API server, a real SPIRE and simulated peers."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from svc.federation.package import VerifiedPackage, sign_package
+from svc.federation.payload import PeerBundle, Previous
+from svc.identity import SpiffeID
+from svc.process.clock import utc_now
+from svc.testing.ca import TestAuthority
+from tests.federation.material import PARTNER, content, roots, signers
+from tests.integration.test_manager import ManagerCase, RunningManager
+from tests.peers.folders import make_folder, remove_folder
+from tests.peers.spire import RunningSpire, entry
+from tests.peers.waiting import eventually
+
+M2M = SpiffeID(PARTNER, "/svc/m2m")
+STEP = timedelta(seconds=1)
+
+
+class Peer:
+    """The endpoint of a peer, with an authority of its own; ``paths`` is what it answers, by path."""
+
+    def __init__(self, folder: Path, identity: SpiffeID = M2M) -> None:
+        self.authority = TestAuthority(PARTNER.name, now=utc_now())
+        self.paths: dict[str, bytes | tuple[int, str]] = {}
+        self.asked: list[str] = []
+        svid = self.authority.svid(identity.path)
+        pem = folder / "peer.pem"
+        key = svid.private_key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        pem.write_bytes(key + b"".join(each.public_bytes(Encoding.PEM) for each in svid.chain))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pem)
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        self._server.socket = context.wrap_socket(self._server.socket, server_side=True, do_handshake_on_connect=False)
+        self.endpoint = f"127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        peer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                peer.asked.append(self.path)
+                found = peer.paths.get(self.path, (404, ""))
+                status, place = (200, "") if isinstance(found, bytes) else found
+                body = found if isinstance(found, bytes) else b""
+                self.send_response(status)
+                if place:
+                    self.send_header("Location", place)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_arguments: Any) -> None:
+                pass
+
+        return Handler
+
+    def package(self, sequence: int = 1, *, introduced: bool = False, age: int = 0) -> VerifiedPackage:
+        """A package that is so many seconds old."""
+        document = json.loads(_bundle_document(self.authority))
+        bundle = PeerBundle(1, 10, tuple(document["keys"]), self.authority.bundle())
+        previous = Previous(sequence - 1, roots(sequence - 1).fingerprint(PARTNER)) if sequence > 1 else None
+        issued = utc_now().replace(microsecond=0) - age * STEP
+        said = content(
+            sequence, issued=issued, trust_domain=PARTNER, bundle=bundle, previous=previous, roots=roots(sequence)
+        )
+        return sign_package(said, signers(sequence), previous=signers(sequence - 1) if introduced else ())
+
+    def serve(self, package: VerifiedPackage, *links: VerifiedPackage) -> None:
+        """Answer with a package, and with those on the way to it."""
+        self.paths = {f"/v1/bootstrap-package/{each.content.sequence}": each.package.serialize() for each in links}
+        self.paths["/v1/bootstrap-package"] = package.package.serialize()
+
+    def stop(self) -> None:
+        """End it."""
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def _bundle_document(authority: TestAuthority) -> str:
+    der = authority.certificate.public_bytes(Encoding.DER)
+    return json.dumps({"keys": [{"kty": "EC", "use": "x509-svid", "x5c": [base64.b64encode(der).decode()]}]})
+
+
+class PeersTests(ManagerCase):
+    """One peer."""
+
+    def setUp(self) -> None:
+        """Start SPIRE and the peer."""
+        super().setUp()
+        self.spire = RunningSpire("prod.example.org", entries=[entry("/svc/manager", admin=True)])
+        self.stack.callback(self.spire.stop)
+        self.spire.start()
+        folder = make_folder("svc-peer-")
+        self.stack.callback(remove_folder, folder)
+        self.peer = Peer(folder)
+        self.stack.callback(self.peer.stop)
+
+    def polling(self) -> RunningManager:
+        """Start a manager."""
+        spire = {"server": f"127.0.0.1:{self.spire.port}", "spiffeSocketPath": self.spire.address, "every": "1s"}
+        cluster = {"trustDomain": "prod.example.org", "spire": spire, "federation": {}}
+        return self.manager(m2mAddr="0", cluster=cluster)
+
+    def write(self, package: VerifiedPackage, **spec: Any) -> None:
+        """Make the object, or change it."""
+        data = base64.b64encode(package.package.serialize()).decode()
+        given = {"trustDomain": PARTNER.name, "bootstrapPackage": data, "m2mEndpoint": self.peer.endpoint, **spec}
+        body = {"apiVersion": "svc.internal/v1alpha1", "kind": "SvcForeignCluster", "metadata": {"name": "partner"}}
+        self.server.kubectl("apply", "-f", "-", data=json.dumps({**body, "spec": given}))
+
+    def status(self) -> dict[str, Any]:
+        """The status of the peer; empty where there is none."""
+        found: dict[str, Any] = json.loads(self.server.kubectl("get", "svcforeigncluster", "partner", "-o", "json"))
+        return found.get("status") or {}
+
+    def until(self, kind: str, *wanted: str) -> dict[str, Any]:
+        """Wait for status and reason of a condition; returns the status of the object."""
+
+        def held() -> Any:
+            status = self.status()
+            conditions = {each["type"]: (each["status"], each["reason"]) for each in status.get("conditions", ())}
+            return status if conditions.get(kind) == wanted else False
+
+        return dict(eventually(held, what=f"{kind} {wanted}"))
+
+    def test_polled(self) -> None:
+        """A package is pinned, the next one follows it, and new roots by the package that introduced them."""
+        manager = self.polling()
+        first = self.peer.package(age=60)
+        self.peer.serve(self.peer.package(age=30))
+        self.write(first, expectedFingerprint=first.content.fingerprint.digits)
+        status = self.until("ContinuityVerified", "True", "Working")
+        self.assertEqual(("working", 1), (status["continuity"], status["served"]["sequence"]))
+        self.assertEqual(status["served"]["issuedAt"], status["pinned"]["issuedAt"])
+        self.until("EndpointReachable", "True", "Reached")
+        self.until("Ready", "False", "NotWritten")
+        self.peer.serve(self.peer.package(2), self.peer.package(2, introduced=True, age=10))
+        second = eventually(lambda: (found := self.status())["pinned"]["sequence"] == 2 and found, 60)
+        self.assertEqual(roots(2).fingerprint(PARTNER).grouped, second["pinned"]["fingerprint"])
+        pinned = manager.records("svc.manager.peer.pinned")
+        self.assertEqual(
+            [(1, None), (2, first.content.fingerprint.grouped)],
+            [(each["attributes"]["sequence"], each["attributes"].get("former_fingerprint")) for each in pinned],
+        )
+        self.assertLessEqual(2, manager.value("bundle_exchange_total", direction="pull", result="success"))
+
+    def test_refused(self) -> None:
+        """A rollback is refused, a redirect is not followed, and a token begins anew with what the object says."""
+        manager = self.polling()
+        first = self.peer.package(age=30)
+        self.peer.serve(self.peer.package(age=60))
+        self.write(first)
+        status = self.until("ContinuityVerified", "False", "Broken")
+        self.assertEqual(first.content.fingerprint.grouped, status["pinned"]["fingerprint"])
+        self.peer.paths = {"/v1/bootstrap-package": (302, "/elsewhere"), "/elsewhere": first.package.serialize()}
+        other = self.peer.package(2, age=20)
+        self.write(other, rebootstrap={"token": "t"})
+        status = self.until("EndpointReachable", "False", "PeerUnavailable")
+        self.assertEqual(("t", 2), (status["observedRebootstrapToken"], status["pinned"]["sequence"]))
+        self.assertNotIn("/elsewhere", self.peer.asked)
+        self.assertTrue(manager.records("svc.manager.peer.pinned")[-1]["attributes"]["rebootstrap"])
+        self.assertLessEqual(2, manager.value("bundle_exchange_total", direction="pull", result="error"))
