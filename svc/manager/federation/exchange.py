@@ -32,7 +32,17 @@ from svc.kube.status import apply_status, with_condition
 from svc.kube.times import to_time
 from svc.manager.config import SpireSettings
 from svc.manager.context import ClusterContext
-from svc.manager.federation.peers import Judged, Pinned, Served, endpoint_of, judge, peer_status, pin, read_pinned
+from svc.manager.federation.peers import (
+    Judged,
+    Pinned,
+    Served,
+    duplicates,
+    endpoint_of,
+    judge,
+    peer_status,
+    pin,
+    read_pinned,
+)
 from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
 from svc.workload.control_plane import ControlPlane
@@ -143,10 +153,12 @@ class BundleExchangeController:
         if not found:
             self._known = {}
             return _AT_LATEST
-        svid = self._source.svid
+        svid, others = self._source.svid, duplicates(found)
         uids = {each["metadata"]["uid"] for each in found}
         self._known = {uid: known for uid, known in self._known.items() if uid in uids}
-        results = await asyncio.gather(*(self._kept(each, svid) for each in found), return_exceptions=True)
+        results = await asyncio.gather(
+            *(self._kept(each, svid, others.get(each["metadata"]["uid"])) for each in found), return_exceptions=True
+        )
         for each in results:
             if isinstance(each, BaseException) and not isinstance(each, Conflict | NotFound):
                 raise each
@@ -154,15 +166,18 @@ class BundleExchangeController:
         due = [(known.next_poll - now).total_seconds() for known in self._known.values()]
         return min([_AT_LATEST, *(max(1.0, each) for each in due)])
 
-    async def _kept(self, found: Object, svid: X509Svid) -> None:
+    async def _kept(self, found: Object, svid: X509Svid, refused: SvcError | None) -> None:
         """Bring one peer forward."""
         now, uid = self._now(), found["metadata"]["uid"]
         former = read_pinned(found)
-        refused: SvcError | None = None
-        try:
-            pinned: Pinned | None = pin(found, former, self._trust_domain, now)
-        except SvcError as error:
-            pinned, refused = former, error
+        pinned: Pinned | None = None
+        if refused is not None:
+            self._known.pop(uid, None)
+        else:
+            try:
+                pinned = pin(found, former, self._trust_domain, now)
+            except SvcError as error:
+                pinned, refused = former, error
         known = self._known.get(uid)
         if pinned is not None and (known is None or pinned is not former or now >= known.next_poll):
             known = await self._polled(found, pinned, svid)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -30,6 +30,13 @@ from svc.kube.times import from_time, to_time
 
 _Condition = tuple[Literal["True", "False", "Unknown"], str, str]
 _WAITING: Final[_Condition] = ("Unknown", "NotPolled", "the peer has not been asked yet")
+
+
+class PeerDuplicate(SvcError):
+    """{trust_domain} is the trust domain of the SvcForeignCluster {name} already"""
+
+    reason = "peer_duplicate"
+    hint = "delete one of both; to replace what is pinned, give the first one another package and a rebootstrap token"
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,17 @@ class Judged:
 
     pinned: Pinned
     error: SvcError | None = None
+
+
+def duplicates(objects: Iterable[Object]) -> dict[str, PeerDuplicate]:
+    """Return why objects do not count, by their UIDs: of each trust domain the oldest one counts alone."""
+    first: dict[str, str] = {}
+    found: dict[str, PeerDuplicate] = {}
+    for each in sorted(objects, key=_made):
+        name, trust_domain = each["metadata"]["name"], each["spec"]["trustDomain"]
+        if first.setdefault(trust_domain, name) != name:
+            found[each["metadata"]["uid"]] = PeerDuplicate(trust_domain=trust_domain, name=first[trust_domain])
+    return found
 
 
 def read_pinned(found: Object) -> Pinned | None:
@@ -195,6 +213,10 @@ def peer_status(
     if served is not None and served.package is not None:
         status["served"] = _described(served.package)
     return status
+
+
+def _made(found: Object) -> tuple[str, str]:
+    return found["metadata"].get("creationTimestamp", ""), found["metadata"]["name"]
 
 
 def _described(package: VerifiedPackage) -> dict[str, Any]:

@@ -13,7 +13,17 @@ from svc.errors import SvcError
 from svc.federation.continuity import Continuity
 from svc.federation.endpoint import Endpoint
 from svc.federation.package import VerifiedPackage
-from svc.manager.federation.peers import Judged, Pinned, Served, endpoint_of, judge, peer_status, pin, read_pinned
+from svc.manager.federation.peers import (
+    Judged,
+    Pinned,
+    Served,
+    duplicates,
+    endpoint_of,
+    judge,
+    peer_status,
+    pin,
+    read_pinned,
+)
 from tests.federation.material import DAY, ENDPOINT, PARTNER, PROD, signed
 from tests.vectors.material import NOW
 
@@ -95,6 +105,21 @@ class PinTests(SynchronousTestCase):
         self.assertEqual(Endpoint("a.example.org", 1), endpoint_of(peer(m2mEndpoint="a.example.org:1"), hinted))
         with self.assertRaisesRegex(SvcError, "https://a"):
             endpoint_of(peer(m2mEndpoint="https://a"), hinted)
+
+
+class DuplicatesTests(SynchronousTestCase):
+    """Several objects of one trust domain."""
+
+    def test_oldest_counts(self) -> None:
+        """The others are named with the one that counts."""
+
+        def named(name: str, made: str, trust_domain: str = PROD.name) -> dict[str, Any]:
+            metadata = {"name": name, "uid": f"uid-{name}", "creationTimestamp": made}
+            return {"metadata": metadata, "spec": {"trustDomain": trust_domain}}
+
+        second, first, same = named("a", "2026-01-02"), named("b", "2026-01-01"), named("c", "2026-01-02")
+        found = duplicates([second, first, same, named("d", "2026-01-03", PARTNER.name)])
+        self.assertEqual({"uid-a": "b", "uid-c": "b"}, {uid: each.evidence["name"] for uid, each in found.items()})
 
 
 class JudgeTests(SynchronousTestCase):
