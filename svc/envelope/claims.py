@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-from svc.envelope.errors import Malformed
+from svc.envelope.errors import EnvelopeError, Malformed
 from svc.envelope.ids import IdMalformed, NonceMalformed, parse_artifact_id, parse_nonce
 from svc.errors import SvcError
 from svc.identity import SpiffeID, TrustDomain
@@ -52,6 +52,24 @@ class Claims:
             return Claims(loads_object(payload)).text(name)
         except (JsonRefused, Malformed):
             return "-"
+
+    @classmethod
+    def of_version(cls, payload: bytes, version: int) -> Claims:
+        """
+        Read a payload as an object of the version that is known.
+
+        Raises:
+            EnvelopeError: for another version.
+            Malformed: for JSON that is not strict, or a version that is no integer.
+        """
+        try:
+            claims = cls(loads_object(payload))
+        except JsonRefused as error:
+            raise Malformed(where="payload", defect=error.defect) from error
+        found = claims.integer("v")
+        if found != version:
+            raise EnvelopeError("unsupported_version", found=found, supported=version)
+        return claims
 
     def text(self, name: str) -> str:
         value = self.members.get(name)

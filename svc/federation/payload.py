@@ -16,7 +16,7 @@ from typing import Final
 from cryptography import x509
 
 from svc.envelope.claims import Claims, seconds
-from svc.envelope.errors import EnvelopeError, Malformed
+from svc.envelope.errors import Malformed
 from svc.envelope.profile import Profile, ProfileUnknown
 from svc.envelope.x5c import decode_certificate, encode_x5c, texts_of_x5c
 from svc.errors import SvcError
@@ -28,7 +28,7 @@ from svc.identity.bundle import X509Bundle
 from svc.identity.pqbundle import VERSION as PQ_BUNDLE_VERSION
 from svc.identity.pqbundle import PqBundle, PqBundles
 from svc.identity.trustbundle import parse_bundle_file
-from svc.strictjson import JsonRefused, b64u_decode, b64u_encode, dumps, loads_object
+from svc.strictjson import b64u_decode, b64u_encode, dumps, loads_object
 
 VERSION: Final = 1
 #: What a package is made for; a longer life is refused.
@@ -147,7 +147,7 @@ class PackageContent:
             Malformed: for JSON that is not strict, and for a claim that is missing, mistyped or beyond its bound.
             PackageRefused: for an issuer of another trust domain.
         """
-        claims = read_claims(payload)
+        claims = Claims.of_version(payload, VERSION)
         inner = claims.member("svc")
         trust_domain = inner.trust_domain("trustDomain")
         issuer = claims.spiffe_id("iss")
@@ -210,24 +210,6 @@ class PackageContent:
                 "svc": inner,
             }
         )
-
-
-def read_claims(payload: bytes) -> Claims:
-    """
-    Read a payload as an object of the version that is known.
-
-    Raises:
-        EnvelopeError: for another version.
-        Malformed: for JSON that is not strict, or a version that is no integer.
-    """
-    try:
-        claims = Claims(loads_object(payload))
-    except JsonRefused as error:
-        raise Malformed(where="payload", defect=error.defect) from error
-    found = claims.integer("v")
-    if found != VERSION:
-        raise EnvelopeError("unsupported_version", found=found, supported=VERSION)
-    return claims
 
 
 def _at_least_one(claims: Claims, name: str) -> int:

@@ -40,7 +40,7 @@ class RootKeysInvalid(SvcError):
 
 @dataclass(frozen=True)
 class RootKeys:
-    """The private keys of the first roots of a trust domain, which no others have followed."""
+    """The private keys of one set of federation roots."""
 
     classical: ed25519.Ed25519PrivateKey = field(repr=False)
     post_quantum: mldsa.MLDSA65PrivateKey = field(repr=False)

@@ -13,10 +13,10 @@ from enum import Enum
 from typing import Final, TypeVar
 
 from svc.envelope.claims import Claims, seconds, utc_seconds
-from svc.envelope.errors import EnvelopeError, Malformed
+from svc.envelope.errors import Malformed
 from svc.identity import TrustDomain
 from svc.license.errors import LicenseRefused
-from svc.strictjson import JsonRefused, dumps, loads_object
+from svc.strictjson import dumps
 
 VERSION: Final = 1
 #: The product in ``aud``.
@@ -99,7 +99,7 @@ class License:
             EnvelopeError: for another version or product.
             Malformed: for JSON that is not strict, and for a claim that is missing, mistyped or beyond its bound.
         """
-        claims = read_claims(payload)
+        claims = Claims.of_version(payload, VERSION)
         audience = claims.text("aud")
         if audience != AUDIENCE:
             raise LicenseRefused("audience_mismatch", audience=audience, expected=AUDIENCE)
@@ -151,24 +151,6 @@ class License:
                 "svc": inner,
             }
         )
-
-
-def read_claims(payload: bytes) -> Claims:
-    """
-    Read a payload as an object of the version that is known.
-
-    Raises:
-        EnvelopeError: for another version.
-        Malformed: for JSON that is not strict, or a version that is no integer.
-    """
-    try:
-        claims = Claims(loads_object(payload))
-    except JsonRefused as error:
-        raise Malformed(where="payload", defect=error.defect) from error
-    found = claims.integer("v")
-    if found != VERSION:
-        raise EnvelopeError("unsupported_version", found=found, supported=VERSION)
-    return claims
 
 
 def parse_instant(value: object) -> datetime:

@@ -20,7 +20,7 @@ from svc.envelope.errors import EnvelopeError, Malformed
 from svc.envelope.keys import verify_signature
 from svc.license.armour import ArmouredText, read_armour
 from svc.license.errors import LicenseRefused
-from svc.license.payload import License, read_claims
+from svc.license.payload import VERSION, License
 from svc.license.vendors import CLASSICAL, POST_QUANTUM, TEST_VENDOR_KIDS, VendorKey
 from svc.strictjson import JsonRefused, loads_object
 
@@ -61,7 +61,7 @@ def verify_license(data: bytes, keys: Sequence[VendorKey]) -> VerifiedLicense:
     if found != [CLASSICAL, POST_QUANTUM]:
         raise LicenseRefused("license_signatures", found=" and ".join(found))
     key = _signing_key(envelope, keys)
-    issuer = read_claims(envelope.payload).text("iss")
+    issuer = Claims.of_version(envelope.payload, VERSION).text("iss")
     if issuer != key.issuer:
         raise LicenseRefused("issuer_mismatch", found=issuer, expected=key.issuer)
     for entry in envelope.signatures:

@@ -8,16 +8,11 @@ introduced its roots, which the roots before have signed too: those are needed f
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
-
-from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric import ed25519, mldsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_der_private_key
 
 from svc.envelope.claims import seconds
 from svc.envelope.keys import Signer
@@ -25,10 +20,12 @@ from svc.errors import SvcError
 from svc.federation.fingerprint import Fingerprint
 from svc.federation.package import VerifiedPackage, sign_package, verify_package
 from svc.federation.payload import PackageContent, Previous
+from svc.federation.rootkeys import RootKeys
 from svc.federation.roots import FederationRoots
 from svc.federation.succession import MAX_LINKS
 from svc.identity import TrustDomain
 from svc.kube.client import Object
+from svc.strictjson import dumps
 
 #: The key of the Secret.
 KEYS: Final = "keys.json"
@@ -69,20 +66,19 @@ class OwnRoots:
     trust_domain: TrustDomain
     sequence: int
     made: datetime
-    classical: ed25519.Ed25519PrivateKey = field(repr=False)
-    post_quantum: mldsa.MLDSA65PrivateKey = field(repr=False)
+    keys: RootKeys
     previous: Previous | None = None
     links: Mapping[int, bytes] = field(default_factory=dict, repr=False)
 
     @property
     def signers(self) -> tuple[Signer, Signer]:
         """Both keys as signers."""
-        return Signer.from_raw_key(self.classical), Signer.from_raw_key(self.post_quantum)
+        return self.keys.signers
 
     @property
     def public(self) -> FederationRoots:
         """The public keys."""
-        return FederationRoots(self.classical.public_key(), self.post_quantum.public_key())
+        return self.keys.roots
 
     @property
     def fingerprint(self) -> Fingerprint:
@@ -115,8 +111,7 @@ def succeeded(roots: OwnRoots, now: datetime, content: Callable[[OwnRoots], Pack
         new.trust_domain,
         new.sequence,
         new.made,
-        new.classical,
-        new.post_quantum,
+        new.keys,
         previous,
         _kept({**roots.links, new.sequence: package}),
     )
@@ -134,8 +129,8 @@ def read_roots(secret: Object, trust_domain: TrustDomain) -> OwnRoots:
     if not text:
         raise FederationKeysInvalid(name=name, defect=f"it has no key {KEYS}")
     try:
-        found = _read(json.loads(base64.b64decode(text)), trust_domain)
-    except (SvcError, KeyError, TypeError, ValueError, AttributeError, OverflowError, UnsupportedAlgorithm) as error:
+        found = _read(json.loads(base64.b64decode(text)))
+    except (SvcError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         # Without the parser's message, which may contain a part of a key.
         raise FederationKeysInvalid(name=name, defect=f"it is malformed ({type(error).__name__})") from None
     if found.trust_domain != trust_domain:
@@ -150,10 +145,7 @@ def secret_data(roots: OwnRoots) -> dict[str, str]:
         "trustDomain": roots.trust_domain.name,
         "sequence": roots.sequence,
         "madeAt": seconds(roots.made),
-        "keys": {
-            "Ed25519": _written(roots.classical),
-            "ML-DSA-65": _written(roots.post_quantum),
-        },
+        "keys": json.loads(roots.keys.serialize(roots.trust_domain)),
         "links": {str(sequence): each.decode("ascii") for sequence, each in roots.links.items()},
     }
     if roots.previous is not None:
@@ -165,8 +157,7 @@ def secret_data(roots: OwnRoots) -> dict[str, str]:
 
 
 def _generated(trust_domain: TrustDomain, sequence: int, now: datetime, previous: Previous | None = None) -> OwnRoots:
-    classical, post_quantum = ed25519.Ed25519PrivateKey.generate(), mldsa.MLDSA65PrivateKey.generate()
-    return OwnRoots(trust_domain, sequence, now.replace(microsecond=0), classical, post_quantum, previous)
+    return OwnRoots(trust_domain, sequence, now.replace(microsecond=0), RootKeys.make(), previous)
 
 
 def _kept(links: Mapping[int, bytes]) -> dict[int, bytes]:
@@ -179,34 +170,20 @@ def _kept(links: Mapping[int, bytes]) -> dict[int, bytes]:
     return dict(sorted(kept.items()))
 
 
-def _read(document: Any, trust_domain: TrustDomain) -> OwnRoots:
+def _read(document: Any) -> OwnRoots:
     if document["v"] != _VERSION:
         raise ValueError(f"version {document['v']}")
-    keys, before = document["keys"], document.get("previous")
-    classical, post_quantum = _key(keys["Ed25519"]), _key(keys["ML-DSA-65"])
-    if not isinstance(classical, ed25519.Ed25519PrivateKey) or not isinstance(post_quantum, mldsa.MLDSA65PrivateKey):
-        raise TypeError("other kinds of keys")
+    before = document.get("previous")
+    written = TrustDomain.parse(document["trustDomain"])
+    keys = RootKeys.parse(dumps(document["keys"]), written)
     sequence = int(document["sequence"])
     if (before is None) != (sequence == 1):
         raise ValueError("the roots before")
     return OwnRoots(
-        TrustDomain.parse(document["trustDomain"]),
+        written,
         sequence,
         datetime.fromtimestamp(int(document["madeAt"]), UTC),
-        classical,
-        post_quantum,
+        keys,
         None if before is None else Previous(before["sequence"], Fingerprint.from_base32(before["fingerprint"])),
         {int(number): each.encode("ascii") for number, each in document["links"].items()},
     )
-
-
-def _written(key: ed25519.Ed25519PrivateKey | mldsa.MLDSA65PrivateKey) -> str:
-    octets = key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
-    return base64.b64encode(octets).decode("ascii")
-
-
-def _key(text: str) -> object:
-    try:
-        return load_der_private_key(base64.b64decode(text, validate=True), None)
-    except binascii.Error as error:
-        raise ValueError("no base64") from error

@@ -93,12 +93,13 @@ class SecretTests(SynchronousTestCase):
     def test_refused(self) -> None:
         """Damaged data and another trust domain are refused, and no word of a key is in the error."""
         good = json.loads(base64.b64decode(secret_data(generations()[1])[KEYS]))
+        other = json.loads(base64.b64decode(secret_data(generations()[2])[KEYS]))
         for wrong in (
             {},
             {**good, "v": 2},
-            {**good, "keys": {**good["keys"], "Ed25519": good["keys"]["ML-DSA-65"]}},
-            {**good, "keys": {**good["keys"], "Ed25519": good["keys"]["Ed25519"][:40]}},
-            {**good, "keys": {**good["keys"], "Ed25519": "ä"}},
+            {**good, "keys": {**good["keys"], "keys": list(reversed(good["keys"]["keys"]))}},
+            {**good, "keys": {**good["keys"], "keys": [good["keys"]["keys"][0][:40], good["keys"]["keys"][1]]}},
+            {**good, "keys": other["keys"], "trustDomain": PARTNER.name},
             {**good, "madeAt": 10**30},
             {**good, "previous": None},
             {**good, "links": [1]},
@@ -107,7 +108,7 @@ class SecretTests(SynchronousTestCase):
             data = {KEYS: base64.b64encode(json.dumps(wrong).encode()).decode()}
             with self.assertRaises(FederationKeysInvalid) as caught:
                 read_roots({"metadata": {"name": "svc-federation-keys"}, "data": data}, PROD)
-            self.assertNotIn(good["keys"]["Ed25519"][:20], str(caught.exception))
+            self.assertNotIn(good["keys"]["keys"][0][:20], str(caught.exception))
         for data in (None, {}, {KEYS: "!"}):
             with self.assertRaises(FederationKeysInvalid):
                 read_roots({"metadata": {"name": "svc-federation-keys"}, "data": data}, PROD)
