@@ -19,7 +19,7 @@ def verify(evidence: bytes, archive: bytes, now: datetime) -> VerificationResult
     """
     Verify evidence by the roots of a bundle archive; a root counts only within the time in which it was seen.
 
-    Raises a ``EnvelopeError`` with the reason. Nothing but the signer's assertion supports the time of the result.
+    Raises a ``NotaryError`` with the reason. Nothing but the signer's assertion supports the time of the result.
     """
     anchors = Anchors(spiffe=parse_bundle_file(archive, None), pq=parse_pq_bundle_file(archive))
     return verify_offline(EvidenceFile.parse(evidence), profile=Profile.HYBRID, anchors=anchors, now=now)

@@ -197,7 +197,13 @@ class AuthorityAnswerTests(FederationCase):
         def answer() -> None:
             connection, _address = self.server.accept()
             with connection:
-                asked.append(connection.recv(65536))
+                request = connection.recv(65536)
+                head, _, body = request.partition(b"\r\n\r\n")
+                length = re.search(rb"content-length: (\d+)", head.lower())
+                left = int(length[1]) - len(body) if length else 0
+                while left > 0:
+                    left -= len(connection.recv(65536))
+                asked.append(request)
                 for piece in pieces:
                     connection.sendall(piece)
 
