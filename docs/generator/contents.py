@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from docs.generator import configuration, customresources, dashboards, diagrams, interface, limits, manpages
+from docs.generator.checks import checks
 from docs.generator.pages import DOCS, TOP, Maker, PageBroken, filled, part_names
 from docs.generator.reasons import reasons
+from svc.checks import cluster, local, preflight
 from svc.data import FOLDER
 from svc.manager.policies.resource import SvcClusterPolicySpec
 
@@ -44,6 +46,8 @@ def makers() -> dict[str, Maker]:
     for package in interface.PACKAGES:
         found[f"names of {package}"] = lambda package=package: interface.names(package)  # type: ignore[misc]
     found["reasons"] = reasons
+    for name, table in (("preflight", preflight), ("cluster", cluster), ("local", local)):
+        found[f"checks of {name}"] = lambda table=table: checks(table.CHECKS)  # type: ignore[misc]
     for name in ("svc-agent", "svc-authority", "svc-broker", "svc-proxy"):
         found[f"unit {name}.service"] = lambda name=name: unit(f"{name}.service")  # type: ignore[misc]
     return found

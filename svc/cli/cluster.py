@@ -7,6 +7,7 @@ its answer: :func:`on_cluster` gives its work the client, and returns which :cla
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -88,6 +89,14 @@ def choose(kubeconfig: str, context: str, environ: Mapping[str, str], *, changes
         if changes:
             check_selected(config, environ)
     return Choice("", context, {**environ, "KUBECONFIG": paths} if paths else environ)
+
+
+def cluster_named(choice: Choice) -> bool:
+    """Whether there is a cluster to ask: a kubeconfig or a context was named, or there is one where kubectl looks."""
+    environ = choice.environ
+    if choice.kubeconfig or choice.context or environ.get("KUBECONFIG") or "KUBERNETES_SERVICE_HOST" in environ:
+        return True
+    return os.path.exists(os.path.join(environ.get("HOME", "/"), ".kube/config"))
 
 
 def on_cluster(work: Callable[[Client], Awaitable[_T]], choice: Choice) -> tuple[_T, Cluster]:

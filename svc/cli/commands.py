@@ -7,6 +7,7 @@ from typing import Final
 #: Name of a command: module and attribute, its line in the help of the root, whether it is shown there.
 COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {
     "broker": ("svc.cli.broker:command", "manage the users of svc-broker", True),
+    "check": ("svc.cli.check.command:command", "find what is wrong between workloads and their identities", True),
     "completion": ("svc.cli.completion:command", "print a shell completion script", True),
     "context": ("svc.cli.compartments.context:command", "list, select, create and delete contexts", True),
     "curl": (

@@ -13,6 +13,8 @@ import os
 import re
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 from urllib.parse import quote
 
@@ -37,6 +39,8 @@ PAGE: Final = 500
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=None, sock_connect=10.0)
 #: What the API server takes as part of a path.
 _NAME: Final = re.compile(r"(?!\.\.?$)[^/%?#\s]{1,253}")
+#: No kind: what the text of an error calls it.
+_VERSION: Final = Kind("", "v1", "version", "Info", namespaced=False)
 _BUSY: Final = (429, 502, 503, 504)
 _CLASSES: Final[Mapping[int, type[KubernetesError]]] = {404: NotFound, 409: Conflict, 410: Gone}
 
@@ -89,6 +93,19 @@ class Client:
     def unreachable(self, detail: str) -> KubernetesError:
         """Return the error of a server that does not answer."""
         return KubernetesError("kubernetes_unreachable", server=self.server, detail=detail)
+
+    async def version(self) -> tuple[Object, datetime | None]:
+        """Read the version of the API server, and its time, to the second; None where it does not say it."""
+        headers = await self._headers()
+        with self._translated("read its version", _VERSION):
+            async with asyncio.timeout(self._seconds):
+                response = await self._dynamic.request(
+                    "get", "/version", serialize=False, header_params=headers, _request_timeout=_TIMEOUT
+                )
+                document = json.loads(await response.read())
+                if not isinstance(document, dict):
+                    raise TypeError(document)
+                return document, _date(response.headers.get("Date", ""))
 
     async def get(self, kind: Kind, name: str, namespace: str = "") -> Object:
         """Read an object."""
@@ -257,6 +274,15 @@ async def connect(kubeconfig: str = "", context: str = "", *, environment: Mappi
         KubernetesError: ``kubeconfig_unusable``.
     """
     return Client(await configured(kubeconfig, context, environment=environment))
+
+
+def _date(text: str) -> datetime | None:
+    """Read the field ``Date`` of an answer."""
+    try:
+        found = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def _path(kind: Kind, namespace: str, name: str = "") -> str:

@@ -39,6 +39,9 @@ CONFIG_MAPS: Final = Kind("", "v1", "configmaps", "ConfigMap")
 CUSTOM_RESOURCES: Final = Kind(
     "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", namespaced=False
 )
+CSI_DRIVERS: Final = Kind("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False)
+CSI_NODES: Final = Kind("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False)
+DAEMON_SETS: Final = Kind("apps", "v1", "daemonsets", "DaemonSet")
 DEPLOYMENTS: Final = Kind("apps", "v1", "deployments", "Deployment")
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 NETWORK_POLICIES: Final = Kind("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
@@ -61,10 +64,15 @@ VALIDATING_WEBHOOKS: Final = Kind(
     "ValidatingWebhookConfiguration",
     namespaced=False,
 )
+STATEFUL_SETS: Final = Kind("apps", "v1", "statefulsets", "StatefulSet")
+STORAGE_CLASSES: Final = Kind("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False)
 #: Made to ask a question, and kept nowhere.
 TOKEN_REVIEWS: Final = Kind("authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False)
 SUBJECT_ACCESS_REVIEWS: Final = Kind(
     "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False
+)
+SELF_ACCESS_REVIEWS: Final = Kind(
+    "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
 #: Of the cluster. Of the first two there is one each, with this name.
 LICENSE_STATUSES: Final = Kind(DOMAIN, "v1alpha1", "svclicensestatuses", "SvcLicenseStatus", namespaced=False)

@@ -20,6 +20,7 @@ class CandidateTests(SynchronousTestCase):
         """Commands are completed from their first letters; the hidden one never is."""
         commands = [
             "broker",
+            "check",
             "completion",
             "context",
             "curl",
