@@ -87,6 +87,10 @@ class TranscriptTests(SynchronousTestCase):
         """What svc status refuses before it asks anybody."""
         self.check("status.txt")
 
+    def test_check_usage(self) -> None:
+        """What svc check refuses before it reads anything."""
+        self.check("check.txt")
+
     def test_policy_usage(self) -> None:
         """What svc policy refuses before it decides."""
         self.check("policy.txt")

@@ -51,7 +51,8 @@ def _lines(result: Result, *, terminal: bool, colour: bool) -> Iterator[str]:
 def summary(results: Results) -> str:
     """Return how many checks ended how."""
     ok, warnings, failed = map(results.count, (Level.OK, Level.WARNING, Level.FAILED))
-    text = f"{len(results.results)} checks: {ok} ok, {warnings} with warnings, {failed} failed"
+    made = len(results.results)
+    text = f"{made} check{'' if made == 1 else 's'}: {ok} ok, {warnings} with warnings, {failed} failed"
     return text + (f"; {len(results.not_made)} were not made" if results.not_made else "")
 
 

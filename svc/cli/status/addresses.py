@@ -30,9 +30,12 @@ DEFAULTS: Final = tuple(
 )
 
 
-def read_addresses(words: tuple[str, ...], files: tuple[str, ...]) -> tuple[AdminAddress, ...]:
+def read_addresses(words: tuple[str, ...], files: tuple[str, ...], instead: str = "") -> tuple[AdminAddress, ...]:
     """
     The addresses that arguments and configuration files name, each once; :data:`DEFAULTS` where there are neither.
+
+    Args:
+        instead: a flag that somebody may have meant who names a number alone.
 
     Raises:
         UsageRefused: an argument is no address.
@@ -41,12 +44,13 @@ def read_addresses(words: tuple[str, ...], files: tuple[str, ...]) -> tuple[Admi
     """
     if not words and not files:
         return DEFAULTS
-    return tuple(dict.fromkeys([*map(_argument, words), *map(_configured, files)]))
+    return tuple(dict.fromkeys([*(_argument(each, instead) for each in words), *map(_configured, files)]))
 
 
-def _argument(text: str) -> AdminAddress:
+def _argument(text: str, instead: str) -> AdminAddress:
     if text.isascii() and text.isdigit():
-        raise UsageRefused(f'"{text}" is no address', f"did you mean 127.0.0.1:{text}, or --watch={text}?")
+        other = f", or {instead}={text}" if instead else ""
+        raise UsageRefused(f'"{text}" is no address', f"did you mean 127.0.0.1:{text}{other}?")
     try:
         return _address(text)
     except ValueError as error:

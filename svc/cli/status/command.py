@@ -28,7 +28,7 @@ def _run(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
 
     files = values["config"]
     plan = StatusPlan(
-        addresses=read_addresses(words, files),
+        addresses=read_addresses(words, files, "--watch"),
         named=bool(words or files),
         json=values["output"] == "json",
         interval=values["watch"],
