@@ -17,6 +17,7 @@ from docs.generator.contents import stale
 from docs.generator.pages import COMMAND, PageBroken, filled
 from svc import __version__
 from svc.cli import broker, files, verify
+from svc.cli.check import command as check
 from svc.cli.commands import COMMANDS
 from svc.cli.compartments import context as contexts
 from svc.cli.curl import command as curl
@@ -151,6 +152,7 @@ class CommandLineTests(SynchronousTestCase):
             name
             for command in (
                 *broker.command.commands.values(),
+                check.command,
                 curl.command,
                 files.command,
                 *mqtt.command.commands["dead-letters"].commands.values(),  # type: ignore[attr-defined]

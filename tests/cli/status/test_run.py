@@ -205,7 +205,7 @@ class AddressesTests(SynchronousTestCase):
         for word in ("proxy", "proxy:", "a:0", "a:65536", "::1:5", "http://a:1"):
             error = self.assertRaises(UsageRefused, read_addresses, (word,), ())
             self.assertIn("expected: an address host:port", error.hint)
-        error = self.assertRaises(UsageRefused, read_addresses, ("5",), ())
+        error = self.assertRaises(UsageRefused, read_addresses, ("5",), (), "--watch")
         self.assertEqual("did you mean 127.0.0.1:5, or --watch=5?", error.hint)
 
     def test_configuration(self) -> None:
