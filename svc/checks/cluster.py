@@ -59,6 +59,8 @@ _RENEWED_AFTER: Final = 3 / 4
 _LICENSE_STALE: Final = timedelta(minutes=3)
 #: Within which a pod starts, and a controller sees an object.
 _STARTS: Final = timedelta(minutes=2)
+#: Namespaces that the manager excludes, beside its own.
+_NEVER: Final = ("kube-node-lease", "kube-public", "kube-system")
 _NAME_KEY: Final = "kubernetes.io/metadata.name"
 _WEBHOOKS: Final = (
     (MUTATING_WEBHOOKS, WEBHOOK_CONFIGURATION),
@@ -70,12 +72,13 @@ _ENDING_LICENSES: Final = ("ExpiringSoon", "Grace", "OverLimit")
 
 
 def enabled_namespaces(facts: ClusterFacts) -> list[str]:
-    """Return the namespaces whose pods get the proxy."""
-    return [
+    """Return the namespaces whose pods get the proxy; some never do, whatever their labels are."""
+    enabled = {
         each["metadata"]["name"]
         for each in facts.of(NAMESPACES)
         if metadata(each, "labels").get(LABEL_INJECTION) == INJECTION_ENABLED
-    ]
+    }
+    return sorted(enabled - {*_NEVER, facts.namespace})
 
 
 def _resources(facts: ClusterFacts) -> Iterator[Found]:
@@ -345,10 +348,12 @@ def _foreign(facts: ClusterFacts) -> Iterator[Found]:
         if not conditions(item):
             yield found("not_seen", name=name)
             continue
-        wrong = [each for each in conditions(item) if each != "Ready" and not holds(item, each)]
         if not holds(item, "Ready"):
-            why = _why(item, "Ready" if "Ready" in conditions(item) else wrong[0] if wrong else "Ready")
-            yield found("not_ready", name=name, why=why)
+            yield found("not_ready", name=name, why=_why(item, "Ready"))
+            continue
+        for kind, condition in conditions(item).items():
+            if condition.get("status") == "False":
+                yield found("degraded", name=name, condition=kind, why=_why(item, kind))
 
 
 CHECKS: Final[tuple[Check[ClusterFacts], ...]] = (
@@ -517,6 +522,11 @@ CHECKS: Final[tuple[Check[ClusterFacts], ...]] = (
             "not_seen": Defect(
                 "the manager has not judged SvcForeignCluster {name} yet",
                 "check again in a minute; then look at the log of the manager",
+                Level.WARNING,
+            ),
+            "degraded": Defect(
+                "SvcForeignCluster {name} is ready, and {condition} is false: {why}",
+                "kubectl describe svcforeignclusters {name} has all conditions",
                 Level.WARNING,
             ),
             "not_ready": Defect(

@@ -107,9 +107,9 @@ def _rights(facts: ClusterFacts) -> Iterator[Found]:
 
 def _resources(facts: ClusterFacts) -> Iterator[Found]:
     for each in facts.of(CUSTOM_RESOURCES):
-        name = each["metadata"]["name"]
-        if not name.endswith(f".{DOMAIN}"):
+        if each["spec"].get("group") != DOMAIN:
             continue
+        name = each["metadata"]["name"]
         versions = sorted(version["name"] for version in each["spec"].get("versions") or ())
         if each["metadata"].get("deletionTimestamp"):
             yield found("ending", name=name)

@@ -154,7 +154,13 @@ def well() -> ClusterFacts:
             CSI_DRIVERS: [named("csi.svc.internal")],
             NODES: [node(), node("windows", operatingSystem="windows"), node("away", ready="Unknown")],
             CSI_NODES: [named("one", spec={"drivers": [{"name": "csi.svc.internal"}]}), named("away", spec={})],
-            NAMESPACES: [named("shop", metadata={"labels": {"svc.internal/injection": "enabled"}}), named("other")],
+            NAMESPACES: [
+                *(
+                    named(name, metadata={"labels": {"svc.internal/injection": "enabled"}})
+                    for name in ("shop", "svc-system", "kube-system", "kube-public", "kube-node-lease")
+                ),
+                named("other"),
+            ],
             PODS: [
                 pod("good"),
                 pod("left-out", injected=False, metadata={"annotations": {"svc.internal/inject": "false"}}),
@@ -337,9 +343,15 @@ CASES: list[Case[ClusterFacts]] = [
     Case("foreign-clusters", "not_seen", objects(FOREIGN_CLUSTERS, named("partner"))),
     Case(
         "foreign-clusters",
+        "degraded",
+        objects(FOREIGN_CLUSTERS, named("partner", status=conditions(Ready="True", EndpointReachable="False"))),
+        "EndpointReachable it is",
+    ),
+    Case(
+        "foreign-clusters",
         "not_ready",
-        objects(FOREIGN_CLUSTERS, named("partner", status=conditions(Reachable="False"))),
-        "Reachable it is",
+        objects(FOREIGN_CLUSTERS, named("partner", status=conditions(EndpointReachable="False"))),
+        "not known",
     ),
     Case(
         "foreign-clusters",

@@ -51,7 +51,9 @@ def well() -> ClusterFacts:
         ServerFacts({"gitVersion": "v1.36.3"}, timedelta(seconds=0.5)),
         {
             NODES: [node()],
-            CUSTOM_RESOURCES: [named("other.example.org", spec={"versions": [{"name": "v2"}]})],
+            CUSTOM_RESOURCES: [
+                named("probes.probe.svc.internal", spec={"group": "probe.svc.internal", "versions": []})
+            ],
             NAMESPACES: [named("svc-system", metadata={"labels": PRIVILEGED})],
             STORAGE_CLASSES: [named("fast", metadata={"annotations": DEFAULT}), named("slow")],
             CSI_DRIVERS: [],
@@ -83,7 +85,7 @@ def namespace(**metadata: Any) -> Callable[[ClusterFacts], ClusterFacts]:
 
 def resource(*versions: str, **metadata: Any) -> Callable[[ClusterFacts], ClusterFacts]:
     """Add one of our custom resources."""
-    spec = {"versions": [{"name": each, "served": True} for each in versions]}
+    spec = {"group": "svc.internal", "versions": [{"name": each, "served": True} for each in versions]}
     return objects(CUSTOM_RESOURCES, named("svcpolicies.svc.internal", spec=spec, metadata=metadata))
 
 

@@ -51,7 +51,7 @@ class ApiServerCase(SynchronousTestCase):
         metadata = document["metadata"]
         where = ["-n", metadata["namespace"]] if "namespace" in metadata else []
         named = [document["kind"], metadata["name"], *where]
-        self.addCleanup(self.server.kubectl, "delete", *named, "--wait=false", "--grace-period=0", "--force")
+        self.addCleanup(lambda: self.server.kubectl("delete", *named, "--wait=false", "--grace-period=0", "--force"))
         if status is not None:
             patch = json.dumps({"status": status})
             self.server.kubectl("patch", *named, "--subresource=status", "--type=merge", "-p", patch)
