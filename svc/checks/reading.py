@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import Final, TypeVar
 
-from svc.checks.cluster import enabled_namespaces
 from svc.checks.facts import ClusterFacts, Object, Right, ServerFacts
 from svc.checks.preflight import needed_rights
+from svc.checks.webhook import enabled_namespaces
 from svc.errors import SvcError
 from svc.kube.client import Client
 from svc.kube.errors import KubernetesError, NotFound
