@@ -29,6 +29,13 @@ class EntryRefused(SvcError):
     hint = "correct the entry, or delete what is in its way at the server"
 
 
+class BundleRefused(SvcError):
+    """the SPIRE server refuses to {action} the bundle of {trust_domain}: {detail}"""
+
+    reason = "bundle_refused"
+    hint = "compare the package of the peer with spire-server bundle list"
+
+
 class EntryMalformed(SvcError):
     """the registration entry for {spiffe_id} is malformed: {defect}"""
 

@@ -28,7 +28,8 @@ _MESSAGES: Final[dict[str, Fields]] = {
         13: ("jwt_svid_ttl", "int32"),
         14: ("hint", "string"),
     },
-    "ListEntriesRequest": {3: ("page_size", "int32"), 4: ("page_token", "string")},
+    "EntryFilter": {1: ("by_spiffe_id", "SPIFFEID")},
+    "ListEntriesRequest": {1: ("filter", "EntryFilter"), 3: ("page_size", "int32"), 4: ("page_token", "string")},
     "ListEntriesResponse": {1: ("entries", "Entry[]"), 2: ("next_page_token", "string")},
     # Of creations and updates; a deletion names the identifier alone.
     "BatchEntryRequest": {1: ("entries", "Entry[]")},
@@ -45,6 +46,13 @@ _MESSAGES: Final[dict[str, Fields]] = {
         5: ("sequence_number", "int64"),
     },
     "GetBundleRequest": {},
+    "ListFederatedBundlesRequest": {2: ("page_size", "int32"), 3: ("page_token", "string")},
+    "ListFederatedBundlesResponse": {1: ("bundles", "Bundle[]"), 2: ("next_page_token", "string")},
+    "BatchSetFederatedBundleRequest": {1: ("bundle", "Bundle[]")},
+    # The mode is an enumeration there, which has the same encoding.
+    "BatchDeleteFederatedBundleRequest": {1: ("trust_domains", "string[]"), 2: ("mode", "int32")},
+    # Of both; the status alone is read.
+    "BatchBundleResponse": {1: ("results", "Result[]")},
 }
 
 
@@ -58,3 +66,10 @@ BatchDeleteEntryRequest: Final = _message("BatchDeleteEntryRequest")
 BatchEntryResponse: Final = _message("BatchEntryResponse")
 BundleMessage: Final = _message("Bundle")
 GetBundleRequest: Final = _message("GetBundleRequest")
+ListFederatedBundlesRequest: Final = _message("ListFederatedBundlesRequest")
+ListFederatedBundlesResponse: Final = _message("ListFederatedBundlesResponse")
+BatchSetFederatedBundleRequest: Final = _message("BatchSetFederatedBundleRequest")
+BatchDeleteFederatedBundleRequest: Final = _message("BatchDeleteFederatedBundleRequest")
+BatchBundleResponse: Final = _message("BatchBundleResponse")
+#: Of a deletion: entries that federate with the trust domain do so no more.
+DISSOCIATE: Final = 2

@@ -17,15 +17,21 @@ from svc.errors import printable
 from svc.identity import CertificateFacts, SpiffeID, SvidInvalid, X509Bundle, X509Svid, load_certificate
 from svc.identity.rules import check_leaf
 from svc.spire.entries import EntryChanges
-from svc.spire.errors import EntriesRefused, SpireUnavailable
+from svc.spire.errors import BundleRefused, EntriesRefused, SpireUnavailable
 from svc.spire.messages import (
+    DISSOCIATE,
+    BatchBundleResponse,
     BatchDeleteEntryRequest,
+    BatchDeleteFederatedBundleRequest,
     BatchEntryRequest,
     BatchEntryResponse,
+    BatchSetFederatedBundleRequest,
     BundleMessage,
     GetBundleRequest,
     ListEntriesRequest,
     ListEntriesResponse,
+    ListFederatedBundlesRequest,
+    ListFederatedBundlesResponse,
 )
 
 #: The client side of mutual TLS to a server.
@@ -36,6 +42,9 @@ _BUNDLES: Final = "/spire.api.server.bundle.v1.Bundle/"
 PAGE: Final = 200
 #: Entries that are read at most.
 MAX_ENTRIES: Final = 100_000
+#: Bundles of other trust domains in one answer, and those that are read at most.
+BUNDLE_PAGE: Final = 16
+MAX_BUNDLES: Final = 1000
 CALL_SECONDS: Final = 30.0
 _Item = TypeVar("_Item")
 _REFUSALS: Final = (Status.PERMISSION_DENIED, Status.UNAUTHENTICATED)
@@ -52,7 +61,7 @@ class EntryFailure:
 
 class SpireServer:
     """
-    The entries and the bundle of one server; its methods run in asyncio's loop.
+    The entries and the bundles of one server; its methods run in asyncio's loop.
 
     Args:
         connect: makes a channel.
@@ -74,27 +83,24 @@ class SpireServer:
         """A server by its TCP port; ``context`` makes that of each connection, as :func:`server_context` does."""
         return cls(lambda: Channel(host, port, ssl=context()), f"{host}:{port}")
 
-    async def entries(self) -> list[Any]:
+    async def entries(self, spiffe_id: SpiffeID | None = None) -> list[Any]:
         """
         Read all entries, those of others too, as messages.
+
+        Args:
+            spiffe_id: only those of this one.
 
         Raises:
             SpireUnavailable: it does not answer, or has more than :data:`MAX_ENTRIES`.
             EntriesRefused: this process may not read them.
         """
-        found: list[Any] = []
-        token = ""
-        while True:
-            request = ListEntriesRequest(page_size=PAGE, page_token=token)
-            answer = await self._call(
-                "read entries", f"{_ENTRIES}ListEntries", request, ListEntriesRequest, ListEntriesResponse
-            )
-            found += answer.entries
-            token = answer.next_page_token
-            if not token:
-                return found
-            if len(found) >= MAX_ENTRIES:
-                raise SpireUnavailable(address=self._address, detail=f"it has more than {MAX_ENTRIES} entries")
+        request = ListEntriesRequest(page_size=PAGE)
+        if spiffe_id is not None:
+            request.filter.by_spiffe_id.trust_domain = spiffe_id.trust_domain.name
+            request.filter.by_spiffe_id.path = spiffe_id.path
+        return await self._listed(
+            f"{_ENTRIES}ListEntries", request, ListEntriesResponse, member="entries", limit=MAX_ENTRIES
+        )
 
     async def apply(self, changes: EntryChanges) -> list[EntryFailure]:
         """
@@ -138,11 +144,75 @@ class SpireServer:
         method = f"{_BUNDLES}GetBundle"
         return await self._call("read the bundle", method, GetBundleRequest(), GetBundleRequest, BundleMessage)
 
+    async def federated_bundles(self) -> list[Any]:
+        """
+        Read the bundles of all other trust domains, as messages.
+
+        Raises:
+            SpireUnavailable: it does not answer, or has more than :data:`MAX_BUNDLES`.
+            EntriesRefused: this process may not read them.
+        """
+        request = ListFederatedBundlesRequest(page_size=BUNDLE_PAGE)
+        return await self._listed(
+            f"{_BUNDLES}ListFederatedBundles",
+            request,
+            ListFederatedBundlesResponse,
+            member="bundles",
+            limit=MAX_BUNDLES,
+        )
+
+    async def set_federated_bundle(self, bundle: Any) -> None:
+        """
+        Create the bundle of another trust domain, or replace it.
+
+        Args:
+            bundle: the message.
+
+        Raises:
+            BundleRefused: the server does not accept it.
+            SpireUnavailable: it does not answer.
+            EntriesRefused: this process may not write bundles.
+        """
+        request = BatchSetFederatedBundleRequest(bundle=[bundle])
+        await self._bundle_changed("set", "BatchSetFederatedBundle", request, bundle.trust_domain)
+
+    async def delete_federated_bundle(self, trust_domain: str) -> None:
+        """
+        Delete the bundle of another trust domain, if there is one; entries that federate with it do so no more.
+
+        Raises:
+            BundleRefused: the server does not delete it.
+            SpireUnavailable: it does not answer.
+            EntriesRefused: this process may not delete bundles.
+        """
+        request = BatchDeleteFederatedBundleRequest(trust_domains=[trust_domain], mode=DISSOCIATE)
+        await self._bundle_changed("delete", "BatchDeleteFederatedBundle", request, trust_domain, also=Status.NOT_FOUND)
+
     def close(self) -> None:
         """Close the connection; the next call opens another one."""
         channel, self._channel = self._channel, None
         if channel is not None:
             channel.close()
+
+    async def _bundle_changed(
+        self, action: str, method: str, request: Any, trust_domain: str, also: Status | None = None
+    ) -> None:
+        said = f"{action} the bundle of {trust_domain}"
+        answer = await self._call(said, _BUNDLES + method, request, type(request), BatchBundleResponse)
+        for each in _failures(action, [trust_domain], answer, also):
+            raise BundleRefused(action=action, trust_domain=trust_domain, detail=each.detail)
+
+    async def _listed(self, method: str, request: Any, received: Any, member: str, limit: int) -> list[Any]:
+        """Read a list, page by page."""
+        found: list[Any] = []
+        while True:
+            answer = await self._call(f"read {member}", method, request, type(request), received)
+            found += getattr(answer, member)
+            if len(found) > limit:
+                raise SpireUnavailable(address=self._address, detail=f"it has more than {limit} {member}")
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
 
     async def _call(self, action: str, method: str, request: Any, sent: Any, received: Any) -> Any:
         if self._channel is None:

@@ -15,8 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import SpiffeID, X509Bundle, X509Svid
 from svc.spire.entries import EntryChanges, RegistrationEntry, changes
-from svc.spire.errors import EntriesRefused, SpireUnavailable
-from svc.spire.server import PAGE, EntryFailure, SpireServer, server_context
+from svc.spire.errors import BundleRefused, EntriesRefused, SpireUnavailable
+from svc.spire.messages import BundleMessage
+from svc.spire.server import BUNDLE_PAGE, PAGE, EntryFailure, SpireServer, server_context
 from tests.peers.spire import RunningSpire, entry
 from tests.peers.waiting import Shared, free_port
 
@@ -68,6 +69,32 @@ class SpireEntriesTests(SynchronousTestCase):
         self.assertEqual({each["x5c"][0] for each in keys if each["use"] == "x509-svid"}, authorities)
         names = {each.key_id for each in found.jwt_authorities}
         self.assertEqual({each["kid"] for each in keys if each["use"] == "jwt-svid"}, names)
+
+    def test_federated_bundles(self) -> None:
+        """Bundles are created, replaced, listed over pages and deleted, and what the server refuses is named."""
+        der = [each.asn1 for each in self.at_socket(lambda server: server.bundle()).x509_authorities]
+
+        def message(number: int, **fields: Any) -> Any:
+            return BundleMessage(trust_domain=f"p{number}.example", x509_authorities=[{"asn1": der[0]}], **fields)
+
+        async def states(server: SpireServer) -> None:
+            many = {f"p{number}.example": message(number) for number in range(BUNDLE_PAGE + 2)}
+            many["p1.example"] = message(1, refresh_hint=60)
+            for each in (message(1), *many.values()):
+                await server.set_federated_bundle(each)
+            self.assertEqual(many, {each.trust_domain: each for each in await server.federated_bundles()})
+            federated = wanted("f", federates_with=frozenset({"p1.example", "p2.example"}))
+            self.assertEqual([], await server.apply(EntryChanges(create=(federated,))))
+            for each in ("p1.example", *many):
+                await server.delete_federated_bundle(each)
+                (found,) = await server.entries(federated.spiffe_id)
+                self.assertNotIn(each, found.federates_with)
+            self.assertEqual([], await server.federated_bundles())
+            await server.apply(EntryChanges(delete=(federated.id,)))
+            await server.set_federated_bundle(BundleMessage(trust_domain="example.org"))
+
+        refused = self.assertRaises(BundleRefused, self.at_socket, states)
+        self.assertIn("own trust domain", str(refused))
 
     def own_svid(self, path: str) -> tuple[X509Svid, X509Bundle]:
         """Fetch an SVID of this process, and the bundle."""
