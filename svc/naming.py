@@ -71,6 +71,8 @@ BUNDLE_ARCHIVE_FILE: Final = "bundle-archive.json"
 DEFAULT_NAMESPACE: Final = "svc-system"
 #: The manager, and the Lease in its namespace.
 MANAGER: Final = "svc-manager"
+#: How the identifiers of the manager's registration entries begin; those of a registrar begin otherwise.
+ENTRY_OWNER: Final = f"{MANAGER}."
 #: The authority, and the Secret with its private keys.
 AUTHORITY: Final = "svc-authority"
 AUTHORITY_KEYS_SECRET: Final = "svc-authority-keys"  # noqa: S105 - a name

@@ -62,7 +62,7 @@ class ManagerMetrics:
         self._entry_failures = counter("svc_manager_spire_entry_failures", text, ["action"])
         # The name is that of the specification.
         self._policies = gauge("svc_manager_policies_total", "Policies, by the kind cluster or namespace", ["kind"])
-        text = "Bundles and packages that were fetched from a peer (pull) or served to one (push)"
+        text = "Bundles and packages: fetched from a peer (pull), served to one or written to SPIRE (push)"
         self._exchanges = counter("svc_manager_bundle_exchange", text, ["direction", "result"])
         self._begin(controllers)
 
@@ -123,6 +123,10 @@ class ManagerMetrics:
     def bundle_served(self, *, found: bool) -> None:
         """Count a request of a peer, which got what it asked for or did not."""
         self._exchanges.labels("push", "success" if found else "error").inc()
+
+    def bundle_written(self, *, success: bool) -> None:
+        """Count an attempt to write the bundle of a peer to the SPIRE server, or to delete it there."""
+        self._exchanges.labels("push", "success" if success else "error").inc()
 
     def bundle_fetched(self, *, verified: bool) -> None:
         """Count a poll of a peer, whose package was verified or not."""

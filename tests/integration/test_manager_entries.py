@@ -13,8 +13,8 @@ from typing import Any, Final
 from uuid import uuid4
 
 from svc.identity import SpiffeID
-from svc.manager.identities.entries import OWNER, wanted_entries
-from svc.naming import INJECTION_ENABLED, LABEL_INJECTION
+from svc.manager.identities.entries import wanted_entries
+from svc.naming import ENTRY_OWNER, INJECTION_ENABLED, LABEL_INJECTION
 from svc.registrar.config import OWNER as REGISTRAR
 from svc.spire.entries import EntryChanges, RegistrationEntry
 from svc.spire.server import SpireServer
@@ -236,7 +236,7 @@ class SpireTests(EntriesCase):
         self.until_made("api", "web")
         self.spire.lose_data()
         began = time.monotonic()
-        self.before = {name: path for name, path in self.stored().items() if not name.startswith(OWNER)}
+        self.before = {name: path for name, path in self.stored().items() if not name.startswith(ENTRY_OWNER)}
         self.until_made("api", "web")
         self.assertLess(time.monotonic() - began, 10)
 

@@ -146,7 +146,7 @@ class PeersTests(ManagerCase):
         self.assertEqual(("working", 1), (status["continuity"], status["served"]["sequence"]))
         self.assertEqual(status["served"]["issuedAt"], status["pinned"]["issuedAt"])
         self.until("EndpointReachable", "True", "Reached")
-        self.until("Ready", "False", "NotWritten")
+        self.until("Ready", "True", "Federated")
         self.peer.serve(self.peer.package(2), self.peer.package(2, introduced=True, age=10))
         second = eventually(lambda: (found := self.status())["pinned"]["sequence"] == 2 and found, 60)
         self.assertEqual(roots(2).fingerprint(PARTNER).grouped, second["pinned"]["fingerprint"])
@@ -156,6 +156,38 @@ class PeersTests(ManagerCase):
             [(each["attributes"]["sequence"], each["attributes"].get("former_fingerprint")) for each in pinned],
         )
         self.assertLessEqual(2, manager.value("bundle_exchange_total", direction="pull", result="success"))
+
+    def bundles(self) -> dict[str, list[str]]:
+        """The bundles of other trust domains that SPIRE has: their roots in base64, by the name."""
+        listed = json.loads(self.spire.server("bundle", "list", "-output", "json"))["bundles"]
+        return {each["trust_domain"]: [root["asn1"] for root in each["x509_authorities"]] for each in listed}
+
+    def test_bundle_written(self) -> None:
+        """SPIRE gets the pinned bundle, again after a loss of its data; that of a deleted peer goes, others stay."""
+        manager = self.polling()
+        root = base64.b64encode(self.peer.authority.certificate.public_bytes(Encoding.DER)).decode()
+        self.peer.serve(self.peer.package(age=30))
+        self.write(self.peer.package(age=60))
+        self.until("BundleSynced", "True", "Written")
+        self.assertEqual({PARTNER.name: [root]}, self.bundles())
+        self.until("Ready", "True", "Federated")
+        written = manager.value("bundle_exchange_total", direction="push", result="success")
+        self.assertEqual(1, written)
+        self.spire.kill("server")
+        self.until("BundleSynced", "False", "SpireUnavailable")
+        self.until("Ready", "False", "SpireUnavailable")
+        self.spire.lose_data()
+        eventually(lambda: self.bundles() == {PARTNER.name: [root]}, 60)
+        self.until("BundleSynced", "True", "Written")
+        foreign = self.spire.folder / "foreign.json"
+        foreign.write_text(self.spire.bundle())
+        self.spire.server(
+            "bundle", "set", "-id", "spiffe://foreign.example", "-format", "spiffe", "-path", str(foreign)
+        )
+        self.server.kubectl("delete", "svcforeignclusters", "partner")
+        eventually(lambda: set(self.bundles()) == {"foreign.example"})
+        self.assertLessEqual(written + 2, manager.value("bundle_exchange_total", direction="push", result="success"))
+        self.assertLessEqual(1, manager.value("bundle_exchange_total", direction="push", result="error"))
 
     def test_refused(self) -> None:
         """A rollback is refused, a redirect is not followed, and a token begins anew with what the object says."""

@@ -1,5 +1,6 @@
 """
-The controller of peers: it fetches the package of each ``SvcForeignCluster`` when its refresh hint says so.
+The controller of peers: it fetches the package of each ``SvcForeignCluster`` when its refresh hint says so, and writes
+the bundle that is pinned to the SPIRE server.
 
 A peer is reached by HTTPS at its endpoint and verified by the pinned bundle before anything is read of it.
 """
@@ -10,7 +11,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
@@ -31,7 +32,7 @@ from svc.kube.kinds import FOREIGN_CLUSTERS
 from svc.kube.status import apply_status, with_condition
 from svc.kube.times import to_time
 from svc.manager.config import SpireSettings
-from svc.manager.context import ClusterContext
+from svc.manager.context import ClusterContext, spire_context
 from svc.manager.federation.peers import (
     Judged,
     Pinned,
@@ -42,7 +43,10 @@ from svc.manager.federation.peers import (
     peer_status,
     pin,
     read_pinned,
+    reason_word,
 )
+from svc.manager.federation.writer import BundleWriter
+from svc.spire.server import SpireServer
 from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
 from svc.workload.control_plane import ControlPlane
@@ -59,6 +63,11 @@ SHORTEST: Final = 10.0
 JITTER: Final = 0.1
 #: Seconds until peers are looked at again at the latest: clocks may be set.
 _AT_LATEST: Final = 60.0
+
+#: Conditions without which a peer is not ready, in the order in which they are reported.
+_NEEDED: Final = ("FingerprintMatched", "ContinuityVerified", "BundleSynced")
+
+_Condition: TypeAlias = tuple[Literal["True", "False"], str, str]
 
 
 class PeerUnavailable(SvcError):
@@ -93,7 +102,7 @@ class _Known(NamedTuple):
 
 class BundleExchangeController:
     """
-    Pins and polls peers where this replica leads.
+    Pins and polls peers, and gives their bundles to SPIRE, where this replica leads.
 
     Args:
         reactor: the asyncio reactor.
@@ -122,6 +131,11 @@ class BundleExchangeController:
         self._source = WorkloadSource(
             spire.spiffeSocketPath, reactor=reactor, start_timeout=None, trust_domain=self._trust_domain
         )
+        self._every = spire.every
+        server = SpireServer.at_port(
+            spire.server.host, spire.server.port, lambda: spire_context(self._source, self._trust_domain)
+        )
+        self._bundles = BundleWriter(server, self._trust_domain, self._metrics)
         #: By the UID of the object.
         self._known: dict[str, _Known] = {}
         self._polls = asyncio.Semaphore(MAX_POLLS)
@@ -140,15 +154,26 @@ class BundleExchangeController:
 
     async def reconcile(self) -> float:
         """
-        Poll the peers that are due, and write their status.
+        Poll the peers that are due, and write their bundles and status.
 
         Returns:
-            Seconds until the next one is due.
+            Seconds until the next one is due, or SPIRE is asked again: it may have lost its data.
 
         Raises:
             CredentialsMissing: the manager has no SVID yet, and asks nobody.
-            SvcError: a status was not written; those of the others were.
+            SvcError: a bundle or a status was not written; those of the others were.
         """
+        try:
+            failure = await self._bundles.read({each["spec"]["trustDomain"] for each in self._peers.objects.values()})
+            due = await self._all_kept()
+        finally:
+            self._bundles.close()
+        if failure is not None:
+            raise failure
+        return min(due, self._every)
+
+    async def _all_kept(self) -> float:
+        """Bring all peers forward; returns the seconds until the next one is due."""
         found = list(self._peers.objects.values())
         if not found:
             self._known = {}
@@ -183,13 +208,24 @@ class BundleExchangeController:
             known = await self._polled(found, pinned, svid)
         judged = None if known is None or pinned is None else known.judged
         status = peer_status(found, judged, None if known is None else known.served, refused, now)
-        _complete(status, found, now)
+        unwritten = None if judged is None else await self._unwritten(judged)
+        _complete(status, found, now, judged, unwritten)
         if known is not None:
             status["nextPoll"] = to_time(known.next_poll)
             self._known[uid] = known
         await apply_status(self._client, FOREIGN_CLUSTERS, found, status, manager=naming.MANAGER)
         if judged is not None:
             self._report(found, former, judged.pinned)
+        if unwritten is not None:
+            raise unwritten
+
+    async def _unwritten(self, judged: Judged) -> SvcError | None:
+        """Write the bundle that is pinned; returns why that failed."""
+        try:
+            await self._bundles.write(judged.pinned.package.content)
+        except SvcError as error:
+            return error
+        return None
 
     async def _polled(self, found: Object, pinned: Pinned, svid: X509Svid) -> _Known:
         try:
@@ -267,11 +303,28 @@ class BundleExchangeController:
         )
 
 
-def _complete(status: dict[str, Any], found: Object, now: datetime) -> None:
-    """Add the conditions that are of more than a poll: no bundle is written to SPIRE yet."""
+def _complete(
+    status: dict[str, Any], found: Object, now: datetime, judged: Judged | None, unwritten: SvcError | None
+) -> None:
+    """Add the conditions that are of more than a poll."""
     generation = found["metadata"].get("generation", 0)
-    text = "this version of svc-manager writes no bundles of peers to SPIRE"
-    for name in ("BundleSynced", "Ready"):
-        status["conditions"] = with_condition(
-            status["conditions"], name, "False", "NotWritten", text, now, generation=generation
-        )
+    conditions = with_condition(
+        status["conditions"], "BundleSynced", *_synced(judged, unwritten), now, generation=generation
+    )
+    status["conditions"] = with_condition(conditions, "Ready", *_ready(conditions), now, generation=generation)
+
+
+def _synced(judged: Judged | None, unwritten: SvcError | None) -> _Condition:
+    if judged is None:
+        return "False", "NotPinned", "nothing is pinned"
+    if unwritten is not None:
+        return "False", reason_word(unwritten), str(unwritten)
+    return "True", "Written", "the SPIRE server has the bundle that is pinned"
+
+
+def _ready(conditions: Sequence[Object]) -> _Condition:
+    by_type = {each["type"]: each for each in conditions}
+    missing = next((each for each in map(by_type.__getitem__, _NEEDED) if each["status"] != "True"), None)
+    if missing is not None:
+        return "False", missing["reason"], missing["message"]
+    return "True", "Federated", "the peer is pinned, and SPIRE has its bundle"

@@ -12,11 +12,9 @@ from typing import Any, Final
 
 from svc.errors import SvcError
 from svc.identity import SpiffeID
-from svc.naming import M2M_PATH, MANAGER
+from svc.naming import ENTRY_OWNER, M2M_PATH, MANAGER
 from svc.spire.entries import EntryChanges, RegistrationEntry, changes
 
-#: With which the identifiers of entries of a manager begin; those of a registrar begin otherwise.
-OWNER: Final = f"{MANAGER}."
 #: Service accounts that get entries at most: all of them are compared at each attempt, which must not keep the manager
 #: from renewing its Lease.
 MAX_ACCOUNTS: Final = 10_000
@@ -59,19 +57,19 @@ def wanted_entries(
 def m2m_entry(namespace: str, parent_id: SpiffeID) -> RegistrationEntry:
     """Return the entry of the SVID that the manager shows to peers; ``namespace`` is the manager's."""
     selectors = frozenset({f"k8s:ns:{namespace}", f"k8s:sa:{MANAGER}"})
-    return RegistrationEntry(SpiffeID(parent_id.trust_domain, M2M_PATH), parent_id, selectors, owner=OWNER)
+    return RegistrationEntry(SpiffeID(parent_id.trust_domain, M2M_PATH), parent_id, selectors, owner=ENTRY_OWNER)
 
 
 def due_changes(stored: Sequence[Any], wanted: Iterable[RegistrationEntry]) -> EntryChanges:
     """Compare the messages of all entries of a server with what is wanted; entries of others stay as they are."""
-    others = {_content(each) for each in stored if not each.id.startswith(OWNER)}
-    return changes(stored, [each for each in wanted if _content(each.message()) not in others], owner=OWNER)
+    others = {_content(each) for each in stored if not each.id.startswith(ENTRY_OWNER)}
+    return changes(stored, [each for each in wanted if _content(each.message()) not in others], owner=ENTRY_OWNER)
 
 
 def _entry(namespace: str, name: str, parent_id: SpiffeID, ttl: int) -> RegistrationEntry:
     selectors = frozenset({f"k8s:ns:{namespace}", f"k8s:sa:{name}"})
     spiffe_id = SpiffeID(parent_id.trust_domain, f"/ns/{namespace}/sa/{name}")
-    return RegistrationEntry(spiffe_id, parent_id, selectors, x509_svid_ttl=ttl, owner=OWNER)
+    return RegistrationEntry(spiffe_id, parent_id, selectors, x509_svid_ttl=ttl, owner=ENTRY_OWNER)
 
 
 def _content(message: Any) -> tuple[str, str, frozenset[tuple[str, str]]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.manager.federation.bundle import BundleUnusable, peer_bundle
+from svc.manager.federation.bundle import BundleUnusable, PeerBundleUnusable, peer_bundle, same_bundle, spire_bundle
 from svc.spire.messages import BundleMessage
 from tests.federation.material import PARTNER, PROD, content
 from tests.vectors.material import Root, make_key
@@ -63,3 +64,34 @@ class BundleTests(SynchronousTestCase):
         ):
             with self.assertRaises(BundleUnusable):
                 peer_bundle(message(**wrong), PROD)
+
+
+class SpireBundleTests(SynchronousTestCase):
+    """A peer's bundle as SPIRE takes it."""
+
+    def test_both_ways(self) -> None:
+        """What SPIRE has comes back as it was, of both kinds of keys; the order of keys makes no difference."""
+        rsa_key = rsa.generate_private_key(65537, 2048).public_key()
+        spki = rsa_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        given = message(refresh_hint=60)
+        given.jwt_authorities.add(public_key=spki, key_id="r")
+        found = spire_bundle(peer_bundle(given, PROD), PROD)
+        self.assertEqual(given, found)
+        other = BundleMessage()
+        other.CopyFrom(given)
+        del other.jwt_authorities[:]
+        other.jwt_authorities.extend(reversed(given.jwt_authorities))
+        self.assertTrue(same_bundle(other, given))
+        del other.jwt_authorities[0]
+        self.assertFalse(same_bundle(other, given))
+
+    def test_keys(self) -> None:
+        """Keys of unknown kinds and uses are ignored; one that is malformed is named."""
+        given = message(refresh_hint=300)
+        known = peer_bundle(given, PROD)
+        for ignored in ({"kty": "AKP", "use": "jwt-svid", "kid": "a"}, {"kty": "EC", "use": "other"}):
+            self.assertEqual(given, spire_bundle(replace(known, keys=(*known.keys, ignored)), PROD))
+        without = {name: value for name, value in known.keys[1].items() if name != "kid"}
+        for wrong in (without, {**known.keys[1], "x": "AA"}, {**known.keys[1], "crv": "P-999"}):
+            with self.assertRaisesRegex(PeerBundleUnusable, "prod.example.org cannot be given to SPIRE: a JWT key"):
+                spire_bundle(replace(known, keys=(wrong,)), PROD)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import SpiffeID
-from svc.manager.identities.entries import OWNER, AccountsTooMany, due_changes, m2m_entry, wanted_entries
+from svc.manager.identities.entries import AccountsTooMany, due_changes, m2m_entry, wanted_entries
+from svc.naming import ENTRY_OWNER
 from svc.registrar.config import OWNER as REGISTRAR
 
 NODES = SpiffeID.parse("spiffe://example.org/node")
@@ -24,7 +25,7 @@ class WantedEntriesTests(SynchronousTestCase):
         self.assertEqual(frozenset({"k8s:ns:pay", "k8s:sa:api"}), api.selectors)
         self.assertEqual((NODES, False), (api.parent_id, api.admin))
         self.assertEqual("/ns/pay/sa/web.v2", web.spiffe_id.path)
-        self.assertTrue(api.id.startswith(OWNER), api.id)
+        self.assertTrue(api.id.startswith(ENTRY_OWNER), api.id)
         self.assertEqual([], wanted_entries((), ACCOUNTS, NODES))
         self.assertEqual([30, 30], [each.x509_svid_ttl for each in wanted_entries({"pay"}, ACCOUNTS, NODES, ttl=30)])
 
@@ -39,7 +40,7 @@ class WantedEntriesTests(SynchronousTestCase):
         self.assertEqual("spiffe://example.org/svc/m2m", str(found.spiffe_id))
         self.assertEqual(frozenset({"k8s:ns:svc-system", "k8s:sa:svc-manager"}), found.selectors)
         self.assertEqual((NODES, False), (found.parent_id, found.admin))
-        self.assertTrue(found.id.startswith(OWNER), found.id)
+        self.assertTrue(found.id.startswith(ENTRY_OWNER), found.id)
 
     def test_limit(self) -> None:
         """Accounts of other namespaces do not count, and one more than the limit is refused."""
