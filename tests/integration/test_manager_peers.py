@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from svc.federation.package import VerifiedPackage, sign_package
 from svc.federation.payload import PeerBundle, Previous
 from svc.identity import SpiffeID
+from svc.naming import ENTRY_OWNER, INJECTION_ENABLED, LABEL_INJECTION
 from svc.process.clock import utc_now
 from svc.testing.ca import TestAuthority
 from tests.federation.material import PARTNER, content, roots, signers
@@ -162,14 +163,30 @@ class PeersTests(ManagerCase):
         listed = json.loads(self.spire.server("bundle", "list", "-output", "json"))["bundles"]
         return {each["trust_domain"]: [root["asn1"] for root in each["x509_authorities"]] for each in listed}
 
+    def federating(self) -> dict[str, list[str]]:
+        """The trust domains with which each entry of the manager federates, by the path of its SPIFFE ID."""
+        entries = json.loads(self.spire.server("entry", "show", "-output", "json"))["entries"]
+        found = [each for each in entries if each["id"].startswith(ENTRY_OWNER)]
+        return {each["spiffe_id"]["path"]: each["federates_with"] for each in found}
+
     def test_bundle_written(self) -> None:
-        """SPIRE gets the pinned bundle, again after a loss of its data; that of a deleted peer goes, others stay."""
+        """
+        SPIRE gets the pinned bundle and entries federate, again after a loss of its data.
+
+        With the object both are gone; the bundle of somebody else stays.
+        """
+        self.server.kubectl("create", "namespace", "shop")
+        self.stack.callback(self.server.kubectl, "delete", "namespace", "shop", "--wait=false")
+        self.server.kubectl("label", "namespace", "shop", f"{LABEL_INJECTION}={INJECTION_ENABLED}")
+        self.server.kubectl("create", "serviceaccount", "default", "-n", "shop")
         manager = self.polling()
         root = base64.b64encode(self.peer.authority.certificate.public_bytes(Encoding.DER)).decode()
         self.peer.serve(self.peer.package(age=30))
         self.write(self.peer.package(age=60))
         self.until("BundleSynced", "True", "Written")
         self.assertEqual({PARTNER.name: [root]}, self.bundles())
+        federated = {"/ns/shop/sa/default": [PARTNER.name], "/svc/m2m": [PARTNER.name]}
+        eventually(lambda: self.federating() == federated)
         self.until("Ready", "True", "Federated")
         written = manager.value("bundle_exchange_total", direction="push", result="success")
         self.assertEqual(1, written)
@@ -178,6 +195,7 @@ class PeersTests(ManagerCase):
         self.until("Ready", "False", "SpireUnavailable")
         self.spire.lose_data()
         eventually(lambda: self.bundles() == {PARTNER.name: [root]}, 60)
+        eventually(lambda: self.federating() == federated)
         self.until("BundleSynced", "True", "Written")
         foreign = self.spire.folder / "foreign.json"
         foreign.write_text(self.spire.bundle())
@@ -186,8 +204,21 @@ class PeersTests(ManagerCase):
         )
         self.server.kubectl("delete", "svcforeignclusters", "partner")
         eventually(lambda: set(self.bundles()) == {"foreign.example"})
+        eventually(lambda: self.federating() == {path: [] for path in federated})
         self.assertLessEqual(written + 2, manager.value("bundle_exchange_total", direction="push", result="success"))
         self.assertLessEqual(1, manager.value("bundle_exchange_total", direction="push", result="error"))
+
+    def test_deleted_without_manager(self) -> None:
+        """The bundle of a peer that is deleted while there is no manager goes when there is one again."""
+        manager = self.polling()
+        self.peer.serve(self.peer.package(age=30))
+        self.write(self.peer.package(age=60))
+        eventually(lambda: self.federating().get("/svc/m2m") == [PARTNER.name], 60)
+        manager.stop()
+        self.server.kubectl("delete", "svcforeignclusters", "partner")
+        self.polling()
+        eventually(lambda: self.bundles() == {}, 60)
+        eventually(lambda: self.federating().get("/svc/m2m") == [])
 
     def test_refused(self) -> None:
         """A rollback is refused, a redirect is not followed, and a token begins anew with what the object says."""

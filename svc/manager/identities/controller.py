@@ -9,18 +9,19 @@ because the API server has said that its service account is gone, or its namespa
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from twisted.logger import Logger
 
 from svc.identity import SpiffeID
 from svc.kube.cache import Cache, run_all
-from svc.kube.kinds import SERVICE_ACCOUNTS
+from svc.kube.kinds import FOREIGN_CLUSTERS, SERVICE_ACCOUNTS
 from svc.manager.config import SpireSettings
 from svc.manager.context import ClusterContext, spire_context
-from svc.manager.identities.entries import due_changes, m2m_entry, wanted_entries
-from svc.spire.entries import EntryChanges
+from svc.manager.identities.entries import due_changes, federated_domains, m2m_entry, wanted_entries, written_bundles
+from svc.spire.entries import EntryChanges, RegistrationEntry
 from svc.spire.errors import EntryRefused
 from svc.spire.server import EntryFailure, SpireServer
 from svc.telemetry.events.manager import ManagerEvent
@@ -51,7 +52,11 @@ class EntryController:
         self._parent_id = SpiffeID(self._trust_domain, spire.parentID)
         self._ttl = int(spire.x509SvidTtl)
         self._namespace = context.namespace
-        self._federation = context.settings.federation is not None
+        self._changed = changed
+        self._written: frozenset[str] = frozenset()
+        self._peers = (
+            None if context.settings.federation is None else context.cache(FOREIGN_CLUSTERS, self._peers_changed)
+        )
         self._every = spire.every
         self._metrics = context.metrics
         self._namespaces = context.enabled_namespaces(changed)
@@ -69,9 +74,9 @@ class EntryController:
         )
 
     @property
-    def caches(self) -> tuple[Cache, Cache]:
+    def caches(self) -> tuple[Cache, ...]:
         """What it follows."""
-        return self._namespaces, self._accounts
+        return self._namespaces, self._accounts, *(() if self._peers is None else (self._peers,))
 
     async def follow(self) -> None:
         # The Workload API may come long after the manager, as SPIRE does.
@@ -91,18 +96,30 @@ class EntryController:
         Raises:
             EntryRefused: the server did not accept one; the others are as they should be.
         """
-        enabled = {name for _none, name in self._namespaces.objects}
-        wanted = wanted_entries(enabled, self._accounts.objects, self._parent_id, ttl=self._ttl)
-        if self._federation:
-            wanted.append(m2m_entry(self._namespace, self._parent_id))
         try:
-            todo = due_changes(await self._server.entries(), wanted)
+            stored = await self._server.entries()
+            todo = due_changes(stored, await self._wanted(stored))
             failures = await self._server.apply(todo) if todo else []
         finally:
             # Each attempt has the SVID and the bundle of now, and none hangs at a server that was there before.
             self._server.close()
         self._report(todo, failures)
         return self._every
+
+    async def _wanted(self, stored: Sequence[Any]) -> list[RegistrationEntry]:
+        enabled = {name for _none, name in self._namespaces.objects}
+        wanted = partial(wanted_entries, enabled, self._accounts.objects, self._parent_id, ttl=self._ttl)
+        if self._peers is None:
+            return wanted()
+        federated, recorded = federated_domains(self._written, await self._server.federated_bundles(), stored)
+        return [*wanted(federates_with=federated), m2m_entry(self._namespace, self._parent_id, recorded)]
+
+    def _peers_changed(self) -> None:
+        """The status of a peer is written at each poll, and other bundles are rare."""
+        written = frozenset() if self._peers is None else written_bundles(self._peers.objects.values())
+        if written != self._written:
+            self._written = written
+            self._changed()
 
     def _report(self, todo: EntryChanges, failures: list[EntryFailure]) -> None:
         for each in failures:

@@ -7,9 +7,18 @@ from dataclasses import replace
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.identity import SpiffeID
-from svc.manager.identities.entries import AccountsTooMany, due_changes, m2m_entry, wanted_entries
+from svc.manager.identities.entries import (
+    AccountsTooMany,
+    due_changes,
+    federated_domains,
+    m2m_entry,
+    wanted_entries,
+    written_bundles,
+)
 from svc.naming import ENTRY_OWNER
 from svc.registrar.config import OWNER as REGISTRAR
+from svc.spire.entries import MAX_NAMES
+from svc.spire.messages import BundleMessage
 
 NODES = SpiffeID.parse("spiffe://example.org/node")
 ACCOUNTS = [("pay", "api"), ("pay", "web.v2"), ("shop", "api")]
@@ -41,6 +50,25 @@ class WantedEntriesTests(SynchronousTestCase):
         self.assertEqual(frozenset({"k8s:ns:svc-system", "k8s:sa:svc-manager"}), found.selectors)
         self.assertEqual((NODES, False), (found.parent_id, found.admin))
         self.assertTrue(found.id.startswith(ENTRY_OWNER), found.id)
+
+    def test_federated(self) -> None:
+        """Entries federate where the bundle was written and is there; the manager's own one forgets none before."""
+        peers = [
+            {"spec": {"trustDomain": name}, "status": {"conditions": [{"type": "BundleSynced", "status": status}]}}
+            for name, status in (("a.example", "True"), ("b.example", "True"), ("c.example", "False"))
+        ]
+        written = written_bundles([*peers, {"spec": {"trustDomain": "new.example"}}])
+        self.assertEqual({"a.example", "b.example"}, written)
+        bundles = [BundleMessage(trust_domain=f"{name}.example") for name in ("a", "c", "former", "foreign")]
+        own = m2m_entry("svc-system", NODES, frozenset({"a.example", "former.example", "gone.example"}))
+        theirs = replace(own, owner=REGISTRAR, federates_with=frozenset({"foreign.example"}))
+        found = federated_domains(written, bundles, [own.message(), theirs.message()])
+        self.assertEqual(({"a.example"}, {"a.example", "former.example"}), found)
+        (entry,) = wanted_entries({"pay"}, ACCOUNTS[:1], NODES, federates_with=found[0])
+        self.assertEqual({"a.example"}, entry.federates_with)
+        many = [BundleMessage(trust_domain=f"p{number}.example") for number in range(MAX_NAMES + 1)]
+        for each in federated_domains(frozenset(each.trust_domain for each in many), many, []):
+            self.assertEqual(MAX_NAMES, len(each))
 
     def test_limit(self) -> None:
         """Accounts of other namespaces do not count, and one more than the limit is refused."""
