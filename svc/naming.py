@@ -141,6 +141,8 @@ DEFAULT_MQTT_BUFFER: Final = "/var/lib/svc/mqtt-buffer.db"
 # Default ports.
 PORT_WEBHOOK: Final = 9443
 PORT_M2M: Final = 9445
+#: Of the Service of peers, and of a peer's endpoint that has none: that of HTTPS.
+PORT_M2M_SERVICE: Final = 443
 PORT_MANAGER_METRICS: Final = 9090
 PORT_MANAGER_ADMIN: Final = 9900
 PORT_AGENT_METRICS: Final = 9091

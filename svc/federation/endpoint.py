@@ -49,6 +49,10 @@ class Endpoint:
             return cls(str(_address(name, ipaddress.IPv4Address)), port)
         return cls(name, port)
 
+    def with_port(self, port: int) -> Endpoint:
+        """Return the same, with a port where none is given."""
+        return self if self.port is not None else Endpoint(self.host, port)
+
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port is None else f"{host}:{self.port}"

@@ -284,6 +284,38 @@ class CertificateClientCreator(Creator):
             ) from error
 
 
+@implementer(IOpenSSLClientConnectionCreator)
+class UnverifiedClientCreator(Creator):
+    """
+    Creates the client side of TLS 1.3 to a server that nobody verifies and to which no certificate is shown.
+
+    For what is verified by itself once it is received, where nothing is known yet by which a server could be.
+
+    Args:
+        server_name: a DNS name in ASCII, which is sent as SNI; None for none.
+    """
+
+    role = "client"
+
+    def __init__(self, server_name: str | None) -> None:
+        super().__init__("default", None)
+        self._server_name = server_name
+        self._context = SSL.Context(SSL.TLS_CLIENT_METHOD)
+        self._context.set_min_proto_version(SSL.TLS1_3_VERSION)
+        self._context.set_verify(SSL.VERIFY_NONE)
+        configure_context(self._context, self.groups)
+
+    def clientConnectionForTLS(self, tlsProtocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        """Create the TLS state of one outgoing connection."""
+        connection = SSL.Connection(self._context, None)
+        if self._server_name is not None:
+            connection.set_tlsext_host_name(self._server_name.encode("ascii"))
+        return connection
+
+    def verified_peer(self, connection: SSL.Connection, address: str) -> None:
+        """Accept every server."""
+
+
 @dataclass(frozen=True, slots=True)
 class TlsParameters:
     """What a handshake negotiated."""

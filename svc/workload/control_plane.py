@@ -1,6 +1,6 @@
 """
-HTTP requests to one server of the control plane, such as a post-quantum issuer: over mutual TLS, where its identity is
-verified in the handshake, or over a Unix socket.
+HTTP requests to one server, such as a post-quantum issuer of the control plane: over mutual TLS, where its identity is
+verified in the handshake, over a Unix socket, or over an endpoint that the caller has made.
 """
 
 from __future__ import annotations
@@ -53,52 +53,21 @@ class Answer:
     data: bytes
 
 
-class ControlPlane:
+class HttpServer:
     """
     A server, over one connection that is kept until :meth:`close`.
 
     Args:
-        address: ``unix:///path``, or ``host:port`` of a server with mutual TLS.
-        source: the credentials for mutual TLS; not used on a Unix socket.
+        endpoint: how it is reached, whatever the URI.
         reactor: the reactor.
-        now: returns the time, aware.
-        expected: the identities of the server.
-        timeout: seconds to connect.
         max_answer: the largest body, in octets.
-
-    Raises:
-        AddressInvalid: the address has neither form.
     """
 
-    def __init__(
-        self,
-        address: str,
-        source: TlsIdentity,
-        reactor: Any,
-        *,
-        now: Callable[[], datetime],
-        expected: Matcher,
-        timeout: float,
-        max_answer: int,
-    ) -> None:
-        parsed = parse_address(address)
-        endpoint: IStreamClientEndpoint
-        if isinstance(parsed, UnixAddress):
-            endpoint = PlainClientEndpoint(reactor, parsed, timeout=timeout)
-        else:
-            creator = client_creator(source, clock=now, expected=expected, server_name=parsed.server_name)
-            endpoint = MutualTlsClientEndpoint(reactor, parsed, creator, connect_timeout=timeout)
-        self.address = str(parsed)
-        self._endpoint = _RecordingEndpoint(endpoint)
+    def __init__(self, endpoint: IStreamClientEndpoint, reactor: Any, *, max_answer: int) -> None:
         self._max_answer = max_answer
         self._pool = HTTPConnectionPool(reactor, persistent=True)
-        agent = Agent.usingEndpointFactory(reactor, _FixedEndpoint(self._endpoint), pool=self._pool)
+        agent = Agent.usingEndpointFactory(reactor, _FixedEndpoint(endpoint), pool=self._pool)
         self._client = HTTPClient(agent)
-
-    @property
-    def peer(self) -> SpiffeID | None:
-        """The verified TLS peer; None on a Unix socket, where file permissions authenticate the server."""
-        return self._endpoint.peer
 
     async def request(
         self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
@@ -140,6 +109,51 @@ class ControlPlane:
         """Close the connection."""
         closed: Deferred[None] = self._pool.closeCachedConnections()
         return closed
+
+
+class ControlPlane(HttpServer):
+    """
+    A server whose identity is verified, or that has a Unix socket.
+
+    Args:
+        address: ``unix:///path``, or ``host:port`` of a server with mutual TLS.
+        source: the credentials for mutual TLS; not used on a Unix socket.
+        reactor: the reactor.
+        now: returns the time, aware.
+        expected: the identities of the server.
+        timeout: seconds to connect.
+        max_answer: the largest body, in octets.
+
+    Raises:
+        AddressInvalid: the address has neither form.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        source: TlsIdentity,
+        reactor: Any,
+        *,
+        now: Callable[[], datetime],
+        expected: Matcher,
+        timeout: float,
+        max_answer: int,
+    ) -> None:
+        parsed = parse_address(address)
+        endpoint: IStreamClientEndpoint
+        if isinstance(parsed, UnixAddress):
+            endpoint = PlainClientEndpoint(reactor, parsed, timeout=timeout)
+        else:
+            creator = client_creator(source, clock=now, expected=expected, server_name=parsed.server_name)
+            endpoint = MutualTlsClientEndpoint(reactor, parsed, creator, connect_timeout=timeout)
+        self.address = str(parsed)
+        self._endpoint = _RecordingEndpoint(endpoint)
+        super().__init__(self._endpoint, reactor, max_answer=max_answer)
+
+    @property
+    def peer(self) -> SpiffeID | None:
+        """The verified TLS peer; None on a Unix socket, where file permissions authenticate the server."""
+        return self._endpoint.peer
 
 
 @implementer(IStreamClientEndpoint)

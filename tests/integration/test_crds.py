@@ -266,14 +266,22 @@ class FederationTests(_Case):
             self.assertEqual(shown, self.server.kubectl("get", str(kind)).splitlines()[1].split()[: len(shown)])
 
     def test_peer(self) -> None:
-        """A peer has a package, a fingerprint may be of any spelling, and the trust domain never changes."""
+        """A peer has a package, or a fingerprint of any spelling and an endpoint; its trust domain never changes."""
         create = ("create", "-f", "-")
         for number, given in enumerate((_FINGERPRINT, "SHA256:" + "A" * 43, "12345 " * 11 + "12345")):
             self.server.kubectl(
                 *create, data=self.peer(f"p{number}", bootstrapPackage="e30=", expectedFingerprint=given)
             )
+        for number, given in enumerate(("a.example.org:443", "192.0.2.1:1", "[2001:db8::1]:31443")):
+            peer = self.peer(f"fetched{number}", expectedFingerprint=_FINGERPRINT, m2mEndpoint=given)
+            self.server.kubectl(*create, data=peer)
         for wrong, text in (
-            ({}, "spec.bootstrapPackage: Required value"),
+            ({}, "bootstrapPackage is needed, or both expectedFingerprint and m2mEndpoint"),
+            ({"expectedFingerprint": _FINGERPRINT}, "bootstrapPackage is needed, or both"),
+            ({"m2mEndpoint": "a.example.org:443"}, "bootstrapPackage is needed, or both"),
+            ({"bootstrapPackage": "e30=", "m2mEndpoint": "a.example.org"}, "m2mEndpoint is host:port"),
+            ({"bootstrapPackage": "e30=", "m2mEndpoint": "https://a.example.org:443"}, "m2mEndpoint is host:port"),
+            ({"bootstrapPackage": "e30=", "m2mEndpoint": "[2001:db8::1]"}, "m2mEndpoint is host:port"),
             ({"bootstrapPackage": "{}"}, "must be of type byte"),
             ({"bootstrapPackage": "e30=", "expectedFingerprint": ""}, "should be at least 1 chars"),
             ({"bootstrapPackage": "e30=", "rebootstrap": {"force": True}}, "Required value"),

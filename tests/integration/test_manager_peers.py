@@ -118,7 +118,11 @@ class PeersTests(ManagerCase):
     def write(self, package: VerifiedPackage, **spec: Any) -> None:
         """Make the object, or change it."""
         data = base64.b64encode(package.package.serialize()).decode()
-        given = {"trustDomain": PARTNER.name, "bootstrapPackage": data, "m2mEndpoint": self.peer.endpoint, **spec}
+        self.apply(bootstrapPackage=data, **spec)
+
+    def apply(self, **spec: Any) -> None:
+        """Make the object with a spec, or change it."""
+        given = {"trustDomain": PARTNER.name, "m2mEndpoint": self.peer.endpoint, **spec}
         body = {"apiVersion": "svc.internal/v1alpha1", "kind": "SvcForeignCluster", "metadata": {"name": "partner"}}
         self.server.kubectl("apply", "-f", "-", data=json.dumps({**body, "spec": given}))
 
@@ -219,6 +223,27 @@ class PeersTests(ManagerCase):
         self.polling()
         eventually(lambda: self.bundles() == {}, 60)
         eventually(lambda: self.federating().get("/svc/m2m") == [])
+
+    def test_reference(self) -> None:
+        """By a fingerprint alone, the package with it is fetched and pinned; no other, and no redirect is followed."""
+        manager = self.polling()
+        package, stranger = self.peer.package(age=30), self.peer.package(2)
+        self.peer.paths = {"/v1/bootstrap-package": (302, "/elsewhere"), "/elsewhere": package.package.serialize()}
+        self.apply(expectedFingerprint=stranger.content.fingerprint.digits)
+        self.until("PackageFetched", "False", "PeerUnavailable")
+        self.until("FingerprintMatched", "Unknown", "NotPinned")
+        self.assertNotIn("/elsewhere", self.peer.asked)
+        self.peer.serve(package)
+        self.apply(expectedFingerprint=str(stranger.package.reference))
+        status = self.until("FingerprintMatched", "False", "FingerprintMismatch")
+        self.assertEqual((None, 1), (status.get("pinned"), status["served"]["sequence"]))
+        self.assertEqual([], manager.records("svc.manager.peer.pinned"))
+        self.assertLessEqual(2, manager.value("bundle_exchange_total", direction="pull", result="error"))
+        self.apply(expectedFingerprint=package.content.fingerprint.digits)
+        status = self.until("ContinuityVerified", "True", "Working")
+        self.assertEqual(package.content.fingerprint.grouped, status["pinned"]["fingerprint"])
+        (record,) = manager.records("svc.manager.peer.pinned")
+        self.assertEqual(package.content.fingerprint.grouped, record["attributes"]["fingerprint"])
 
     def test_refused(self) -> None:
         """A rollback is refused, a redirect is not followed, and a token begins anew with what the object says."""

@@ -81,7 +81,7 @@ def _shown(peer: Peer) -> dict[str, object]:
     return {
         "trustDomain": peer.trust_domain.name,
         "fingerprint": peer.fingerprint.to_members(),
-        "m2mEndpoint": None if peer.endpoint is None else str(peer.endpoint),
+        "m2mEndpoint": peer.address,
     }
 
 

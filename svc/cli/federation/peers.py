@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from svc import naming
 from svc.cli.errors import ClusterNotFederated, FederationRefused
 from svc.envelope.errors import EnvelopeError
 from svc.errors import printable
@@ -145,6 +146,11 @@ class Peer:
             raise FederationRefused("reference_without_endpoint", trust_domain=reference.trust_domain)
         return cls(reference.trust_domain, reference.fingerprint, reference.endpoint)
 
+    @property
+    def address(self) -> str | None:
+        """Where its manager is reached, with a port: that of HTTPS where none is given."""
+        return None if self.endpoint is None else str(self.endpoint.with_port(naming.PORT_M2M_SERVICE))
+
     def spec(self, *, token: str = "", force: bool = False) -> dict[str, Any]:
         """
         Return the ``spec`` of the object.
@@ -156,8 +162,8 @@ class Peer:
         spec: dict[str, Any] = {"trustDomain": self.trust_domain.name}
         if self.compared:
             spec["expectedFingerprint"] = self.fingerprint.grouped
-        if self.endpoint is not None:
-            spec["m2mEndpoint"] = str(self.endpoint)
+        if self.address is not None:
+            spec["m2mEndpoint"] = self.address
         if self.package is not None:
             spec["bootstrapPackage"] = base64.b64encode(self.package.serialize()).decode("ascii")
         if token:

@@ -107,7 +107,10 @@ class SelectedCluster:
                 force=request.force,
             )
         token = self._now.strftime("%Y%m%dT%H%M%S.%fZ") if anew else ""
-        return self.write(peer, relationship, token=token, force=request.force)
+        return {
+            "m2mEndpoint": peer.address,
+            **self.write(peer, relationship, token=token, force=request.force),
+        }
 
     def info(self) -> Mapping[str, object]:
         """See :class:`svc.cli.federation.side.Side`."""

@@ -29,8 +29,6 @@ from svc.errors import printable
 from svc.federation.package import VerifiedPackage, verify_package
 
 PATH: Final = "/v1/bootstrap-package"
-#: Of the Service.
-_SERVICE_PORT: Final = 443
 #: For each of both: kubectl listens, and the manager answers.
 SECONDS: Final = 30.0
 _HOST: Final = "127.0.0.1"
@@ -49,7 +47,7 @@ def words(kubeconfig: str, context: str) -> list[str]:
         *(["--kubeconfig", kubeconfig] if kubeconfig else []),
         *(["--context", context] if context else []),
         *("--namespace", naming.DEFAULT_NAMESPACE),
-        *("port-forward", "--address", _HOST, f"svc/{naming.M2M_SERVICE}", f":{_SERVICE_PORT}"),
+        *("port-forward", "--address", _HOST, f"svc/{naming.M2M_SERVICE}", f":{naming.PORT_M2M_SERVICE}"),
     ]
 
 

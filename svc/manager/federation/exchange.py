@@ -2,13 +2,15 @@
 The controller of peers: it fetches the package of each ``SvcForeignCluster`` when its refresh hint says so, and writes
 the bundle that is pinned to the SPIRE server.
 
-A peer is reached by HTTPS at its endpoint and verified by the pinned bundle before anything is read of it.
+A peer is reached by HTTPS at its endpoint and verified by the pinned bundle before anything is read of it. The first
+package of a peer that is known by its fingerprint alone is fetched from a server that nobody can verify yet; it is the
+fingerprint that verifies the package.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -37,6 +39,7 @@ from svc.manager.federation.peers import (
     Judged,
     Pinned,
     Served,
+    awaits_package,
     duplicates,
     endpoint_of,
     judge,
@@ -49,7 +52,10 @@ from svc.manager.federation.writer import BundleWriter
 from svc.spire.server import SpireServer
 from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
-from svc.workload.control_plane import ControlPlane
+from svc.transport.addresses import TcpAddress
+from svc.transport.certificates import UnverifiedClientCreator
+from svc.transport.endpoints import TlsClientEndpoint
+from svc.workload.control_plane import ControlPlane, HttpServer
 from svc.workload.source import WorkloadSource
 
 #: Peers that are asked at the same time.
@@ -59,6 +65,10 @@ CONNECT_SECONDS: Final = 10.0
 POLL_SECONDS: Final = 60.0
 #: Seconds between two polls of a peer, at least, whatever its refresh hint.
 SHORTEST: Final = 10.0
+#: Seconds between two attempts to fetch the first package of a peer.
+BOOTSTRAP_SECONDS: Final = 30.0
+#: Where a peer serves its package, as long as no package of it says where.
+_BOOTSTRAP_PATH: Final = "/v1/bootstrap-package"
 #: Share of the refresh hint by which polls of managers are spread.
 JITTER: Final = 0.1
 #: Seconds until peers are looked at again at the latest: clocks may be set.
@@ -77,13 +87,6 @@ class PeerUnavailable(SvcError):
     hint = "is spec.m2mEndpoint right, can the pods of svc-manager connect to it, and is SvcCluster of the peer ready?"
 
 
-class EndpointUnresolved(SvcError):
-    """nobody says where the peer {trust_domain} is"""
-
-    reason = "endpoint_unresolved"
-    hint = "set spec.m2mEndpoint to host:port: its package has no endpoint with a port"
-
-
 @dataclass(frozen=True)
 class _Identity:
     """The own SVID, and the bundle of one peer alone."""
@@ -98,6 +101,15 @@ class _Known(NamedTuple):
     served: Served
     judged: Judged
     next_poll: datetime
+
+
+class _Refused(NamedTuple):
+    """What an attempt to fetch the first package has brought, why it was not pinned, and when the next one is due."""
+
+    spec: Object
+    served: Served
+    error: SvcError | None
+    next_attempt: datetime
 
 
 class BundleExchangeController:
@@ -138,6 +150,7 @@ class BundleExchangeController:
         self._bundles = BundleWriter(server, self._trust_domain, self._metrics)
         #: By the UID of the object.
         self._known: dict[str, _Known] = {}
+        self._refused: dict[str, _Refused] = {}
         self._polls = asyncio.Semaphore(MAX_POLLS)
 
     @property
@@ -176,11 +189,12 @@ class BundleExchangeController:
         """Bring all peers forward; returns the seconds until the next one is due."""
         found = list(self._peers.objects.values())
         if not found:
-            self._known = {}
+            self._known, self._refused = {}, {}
             return _AT_LATEST
         svid, others = self._source.svid, duplicates(found)
         uids = {each["metadata"]["uid"] for each in found}
         self._known = {uid: known for uid, known in self._known.items() if uid in uids}
+        self._refused = {uid: each for uid, each in self._refused.items() if uid in uids}
         results = await asyncio.gather(
             *(self._kept(each, svid, others.get(each["metadata"]["uid"])) for each in found), return_exceptions=True
         )
@@ -188,31 +202,45 @@ class BundleExchangeController:
             if isinstance(each, BaseException) and not isinstance(each, Conflict | NotFound):
                 raise each
         now = self._now()
-        due = [(known.next_poll - now).total_seconds() for known in self._known.values()]
-        return min([_AT_LATEST, *(max(1.0, each) for each in due)])
+        due = [each.next_poll for each in self._known.values()]
+        due += [each.next_attempt for each in self._refused.values()]
+        return min([_AT_LATEST, *(max(1.0, (each - now).total_seconds()) for each in due)])
 
     async def _kept(self, found: Object, svid: X509Svid, refused: SvcError | None) -> None:
         """Bring one peer forward."""
         now, uid = self._now(), found["metadata"]["uid"]
         former = read_pinned(found)
         pinned: Pinned | None = None
+        waiting: _Refused | None = None
         if refused is not None:
             self._known.pop(uid, None)
+        elif awaits_package(found, former):
+            waiting = self._refused.get(uid)
+            if waiting is None or waiting.spec != found["spec"] or now >= waiting.next_attempt:
+                pinned, waiting = await self._bootstrapped(found, former)
+            if waiting is not None:
+                pinned, refused = former, waiting.error
         else:
             try:
                 pinned = pin(found, former, self._trust_domain, now)
             except SvcError as error:
                 pinned, refused = former, error
-        known = self._known.get(uid)
+        self._refused.pop(uid, None)
+        if waiting is not None:
+            self._refused[uid] = waiting
+        now, known = self._now(), self._known.get(uid)
         if pinned is not None and (known is None or pinned is not former or now >= known.next_poll):
             known = await self._polled(found, pinned, svid)
         judged = None if known is None or pinned is None else known.judged
-        status = peer_status(found, judged, None if known is None else known.served, refused, now)
+        shown = known if pinned is not None else waiting
+        status = peer_status(found, judged, None if shown is None else shown.served, refused, now)
         unwritten = None if judged is None else await self._unwritten(judged)
         _complete(status, found, now, judged, unwritten)
         if known is not None:
             status["nextPoll"] = to_time(known.next_poll)
             self._known[uid] = known
+        elif waiting is not None:
+            status["nextPoll"] = to_time(waiting.next_attempt)
         await apply_status(self._client, FOREIGN_CLUSTERS, found, status, manager=naming.MANAGER)
         if judged is not None:
             self._report(found, former, judged.pinned)
@@ -227,30 +255,63 @@ class BundleExchangeController:
             return error
         return None
 
-    async def _polled(self, found: Object, pinned: Pinned, svid: X509Svid) -> _Known:
+    async def _bootstrapped(self, found: Object, former: Pinned | None) -> tuple[Pinned | None, _Refused | None]:
+        """Fetch and pin the first package of a peer, or say why it was not pinned."""
+        served = await self._served(found, self._first(found))
+        now, pinned = self._now(), None
+        # Of a peer that is not pinned the conditions of the fetch say it.
+        error = served.error if former is not None else None
+        if served.package is not None:
+            try:
+                pinned = pin(found, former, self._trust_domain, now, served.package)
+            except SvcError as refused:
+                error = refused
+        self._metrics.bundle_fetched(verified=pinned is not None)
+        if pinned is not None:
+            return pinned, None
+        return None, _Refused(found["spec"], served, error, self._after(now, BOOTSTRAP_SECONDS))
+
+    async def _served(self, found: Object, fetching: Awaitable[Served]) -> Served:
+        """Wait for packages, no longer than a poll may take."""
         try:
             async with self._polls, asyncio.timeout(POLL_SECONDS):
-                served = await self._fetched(found, pinned.package, svid)
+                return await fetching
         except TimeoutError:
-            served = Served(error=self._unavailable(found, f"nothing came within {POLL_SECONDS:g} s"))
+            return Served(error=self._unavailable(found, f"nothing came within {POLL_SECONDS:g} s"))
         except SvcError as error:
-            served = Served(error=error)
+            return Served(error=error)
         except Exception as error:  # noqa: BLE001 - Twisted's client fails with errors of many kinds
-            served = Served(error=self._unavailable(found, printable(error) or type(error).__name__))
+            return Served(error=self._unavailable(found, printable(error) or type(error).__name__))
+
+    def _after(self, now: datetime, seconds: float) -> datetime:
+        pause = seconds * (1 + JITTER * (2 * self._random() - 1))
+        return (now + timedelta(seconds=pause)).replace(microsecond=0)
+
+    async def _polled(self, found: Object, pinned: Pinned, svid: X509Svid) -> _Known:
+        served = await self._served(found, self._fetched(found, pinned.package, svid))
         now = self._now()
         judged = judge(pinned, served, now)
         self._metrics.bundle_fetched(verified=judged.error is None)
         hint = max(SHORTEST, float(judged.pinned.package.content.bundle.refresh_hint))
-        pause = hint * (1 + JITTER * (2 * self._random() - 1))
-        return _Known(served, judged, (now + timedelta(seconds=pause)).replace(microsecond=0))
+        return _Known(served, judged, self._after(now, hint))
+
+    async def _first(self, found: Object) -> Served:
+        """Fetch a package from whoever answers; its fingerprint has to say whose it is."""
+        endpoint = endpoint_of(found, None)
+        address = TcpAddress(endpoint.host, endpoint.port or naming.PORT_M2M_SERVICE)
+        tls = TlsClientEndpoint(
+            self._reactor, address, UnverifiedClientCreator(address.server_name), connect_timeout=CONNECT_SECONDS
+        )
+        server = HttpServer(tls, self._reactor, max_answer=MAX_ENVELOPE)
+        try:
+            return Served(await self._get(server, found, _BOOTSTRAP_PATH))
+        finally:
+            server.close()
 
     async def _fetched(self, found: Object, pinned: VerifiedPackage, svid: X509Svid) -> Served:
-        endpoint = endpoint_of(found, Pinned(pinned))
         content = pinned.content
-        if endpoint is None or endpoint.port is None:
-            raise EndpointUnresolved(trust_domain=content.trust_domain)
         server = ControlPlane(
-            str(endpoint),
+            str(endpoint_of(found, pinned)),
             _Identity(svid, BundleSet.of(content.bundle.roots)),
             self._reactor,
             now=self._now,
@@ -271,7 +332,7 @@ class BundleExchangeController:
         finally:
             server.close()
 
-    async def _get(self, server: ControlPlane, found: Object, path: str) -> VerifiedPackage:
+    async def _get(self, server: HttpServer, found: Object, path: str) -> VerifiedPackage:
         loop = asyncio.get_running_loop()
         answer = await Deferred.fromCoroutine(server.request("GET", path)).asFuture(loop)
         if answer.code != 200:

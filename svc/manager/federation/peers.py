@@ -2,7 +2,8 @@
 A peer: its object ``SvcForeignCluster`` and what it served in, what is pinned and the status out. Pure.
 
 What is pinned is in the status, so that a manager that starts goes on from it. A peer is pinned by the package of its
-object; afterwards a package counts only by the rule of :mod:`svc.federation.succession`.
+object, or by the one that was fetched and has the fingerprint of its object; afterwards a package counts only by the
+rule of :mod:`svc.federation.succession`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
+from svc import naming
 from svc.envelope.errors import EnvelopeError, Malformed
 from svc.errors import SvcError
 from svc.federation.continuity import Continuity, Poll, after_poll, poll_of
@@ -37,6 +39,20 @@ class PeerDuplicate(SvcError):
 
     reason = "peer_duplicate"
     hint = "delete one of both; to replace what is pinned, give the first one another package and a rebootstrap token"
+
+
+class EndpointUnresolved(SvcError):
+    """nobody says where the peer {trust_domain} is"""
+
+    reason = "endpoint_unresolved"
+    hint = "set spec.m2mEndpoint to host:port: its package has no endpoint"
+
+
+class PeerUnspecified(SvcError):
+    """nothing says by which roots {trust_domain} is known"""
+
+    reason = "peer_unspecified"
+    hint = "set spec.bootstrapPackage, or both spec.expectedFingerprint and spec.m2mEndpoint"
 
 
 @dataclass(frozen=True)
@@ -106,7 +122,14 @@ def read_pinned(found: Object) -> Pinned | None:
         return None
 
 
-def pin(found: Object, pinned: Pinned | None, own: TrustDomain, now: datetime) -> Pinned:
+def awaits_package(found: Object, pinned: Pinned | None) -> bool:
+    """Whether something is to be pinned and the object does not have it: the package has to be fetched."""
+    return _asks(found, pinned) and "bootstrapPackage" not in found["spec"]
+
+
+def pin(
+    found: Object, pinned: Pinned | None, own: TrustDomain, now: datetime, fetched: VerifiedPackage | None = None
+) -> Pinned:
     """
     Pin what an object says, where nothing is pinned or its token asks for it.
 
@@ -115,6 +138,7 @@ def pin(found: Object, pinned: Pinned | None, own: TrustDomain, now: datetime) -
         pinned: what is pinned; None for nothing.
         own: the own trust domain.
         now: aware.
+        fetched: what came where :func:`awaits_package`; nobody has verified who served it.
 
     Returns:
         What is pinned from now on.
@@ -125,15 +149,17 @@ def pin(found: Object, pinned: Pinned | None, own: TrustDomain, now: datetime) -
     spec = found["spec"]
     asked = spec.get("rebootstrap") or {}
     token = asked.get("token", "")
-    if pinned is not None and token in ("", pinned.token):
+    if pinned is not None and not _asks(found, pinned):
         return pinned
-    try:
-        package = verify_package(base64.b64decode(spec.get("bootstrapPackage", ""), validate=True))
-    except binascii.Error as error:
-        raise Malformed(where="spec.bootstrapPackage", defect="it is no base64") from error
+    expected = spec.get("expectedFingerprint")
+    if "bootstrapPackage" in spec:
+        package = _given(spec["bootstrapPackage"])
+    elif fetched is not None and expected is not None:
+        package = fetched
+    else:
+        raise PeerUnspecified(trust_domain=spec["trustDomain"])
     if package.content.trust_domain.name != spec["trustDomain"]:
         raise PackageRefused("wrong_trust_domain", found=package.content.trust_domain, expected=spec["trustDomain"])
-    expected = spec.get("expectedFingerprint")
     check_import(
         package,
         own=own,
@@ -146,18 +172,24 @@ def pin(found: Object, pinned: Pinned | None, own: TrustDomain, now: datetime) -
     return Pinned(package, Continuity.WORKING, token)
 
 
-def endpoint_of(found: Object, pinned: Pinned) -> Endpoint | None:
+def endpoint_of(found: Object, package: VerifiedPackage | None) -> Endpoint:
     """
-    Return where the peer is: what the object says, else the hint of its package.
+    Return where the peer is: what the object says, else the hint of its package; with a port.
 
     Raises:
         PackageRefused: what the object says is no endpoint (``bad_endpoint``).
+        EndpointUnresolved: neither says it.
     """
     given = found["spec"].get("m2mEndpoint")
     try:
-        return pinned.package.package.endpoint if given is None else Endpoint.parse(given)
+        endpoint = Endpoint.parse(given) if given is not None else None
     except ValueError as error:
         raise PackageRefused("bad_endpoint", text=given, defect=str(error)) from error
+    if endpoint is None and package is not None:
+        endpoint = package.package.endpoint
+    if endpoint is None:
+        raise EndpointUnresolved(trust_domain=found["spec"]["trustDomain"])
+    return endpoint.with_port(naming.PORT_M2M_SERVICE)
 
 
 def judge(pinned: Pinned, served: Served, now: datetime) -> Judged:
@@ -188,7 +220,7 @@ def peer_status(
         found: the object; the transitions of its conditions go on.
         judged: after the last poll; None where nothing is pinned.
         served: what came of it; None where there was none yet.
-        refused: why the package of the object was not pinned; None where it was.
+        refused: why a package was not pinned; None where it was, and where there was none yet.
     """
     conditions = (found.get("status") or {}).get("conditions") or []
     generation = found["metadata"].get("generation", 0)
@@ -213,6 +245,18 @@ def peer_status(
     if served is not None and served.package is not None:
         status["served"] = _described(served.package)
     return status
+
+
+def _asks(found: Object, pinned: Pinned | None) -> bool:
+    token = (found["spec"].get("rebootstrap") or {}).get("token", "")
+    return pinned is None or token not in ("", pinned.token)
+
+
+def _given(text: str) -> VerifiedPackage:
+    try:
+        return verify_package(base64.b64decode(text, validate=True))
+    except binascii.Error as error:
+        raise Malformed(where="spec.bootstrapPackage", defect="it is no base64") from error
 
 
 def _made(found: Object) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from svc.manager.federation.peers import (
     Judged,
     Pinned,
     Served,
+    awaits_package,
     duplicates,
     endpoint_of,
     judge,
@@ -38,6 +39,11 @@ def peer(package: VerifiedPackage | None = None, *, status: Any = None, **spec: 
     return {"metadata": {"name": "prod", "generation": 3}, "spec": given, "status": status or {}}
 
 
+def named(**spec: Any) -> dict[str, Any]:
+    """The object of a peer without its package."""
+    return {"metadata": {"name": "prod", "generation": 3}, "spec": {"trustDomain": PROD.name, **spec}, "status": {}}
+
+
 def pinned(**more: Any) -> Pinned:
     """The first package, as it is pinned."""
     return Pinned(signed(), **more)
@@ -48,7 +54,7 @@ class PinTests(SynchronousTestCase):
 
     def pinned(self, found: dict[str, Any], before: Pinned | None = None, **more: Any) -> Pinned:
         """Pin at a time."""
-        return pin(found, before, more.get("own", PARTNER), more.get("now", NOW))
+        return pin(found, before, more.get("own", PARTNER), more.get("now", NOW), more.get("fetched"))
 
     def refused(self, wanted: str, found: dict[str, Any], before: Pinned | None = None, **more: Any) -> None:
         """Pin what is refused for a reason."""
@@ -97,12 +103,49 @@ class PinTests(SynchronousTestCase):
                 (2, "u", Continuity.WORKING), (found.package.content.sequence, found.token, found.continuity)
             )
 
+    def test_fetched(self) -> None:
+        """A package that was fetched is pinned by the expected fingerprint and trust domain alone."""
+        package, other = signed(), signed(2)
+        found = named(expectedFingerprint=package.content.fingerprint.digits)
+        self.assertTrue(awaits_package(found, None))
+        self.assertFalse(awaits_package(peer(), None))
+        self.assertIs(package, self.pinned(found, fetched=package).package)
+        self.refused("fingerprint_mismatch", found, fetched=other)
+        self.refused("wrong_trust_domain", found, fetched=signed(trust_domain=PARTNER), own=PARTNER)
+        self.refused("own_trust_domain", found, fetched=package, own=PROD)
+        self.refused("package_expired", found, fetched=package, now=NOW + 30 * DAY)
+        self.refused("peer_unspecified", found)
+        self.refused("peer_unspecified", named(), fetched=package)
+
+    def test_fetched_given(self) -> None:
+        """The package of the object stands above one that was fetched."""
+        self.assertEqual(2, self.pinned(peer(signed(2)), fetched=signed()).package.content.sequence)
+
+    def test_fetched_rebootstrap(self) -> None:
+        """What is pinned by a reference is fetched anew for a new token alone."""
+        second = signed(2)
+        spec = {"expectedFingerprint": second.content.fingerprint.grouped}
+        before = pinned(token="t", continuity=Continuity.BROKEN)
+        self.assertFalse(awaits_package(named(**spec), before))
+        self.assertFalse(awaits_package(named(rebootstrap={"token": "t"}, **spec), before))
+        found = named(rebootstrap={"token": "u"}, **spec)
+        self.assertTrue(awaits_package(found, before))
+        self.assertEqual(
+            ("u", 2), ((after := self.pinned(found, before, fetched=second)).token, after.package.content.sequence)
+        )
+        self.refused("continuity_working", found, pinned(token="t"), fetched=second)
+
     def test_endpoint(self) -> None:
-        """What the object says stands above the hint of the package."""
-        self.assertIsNone(endpoint_of(peer(), pinned()))
-        hinted = Pinned(signed().package.with_endpoint(ENDPOINT).verify())
+        """What the object says stands above the hint of the package; without a port it is that of HTTPS."""
+        for package in (None, signed()):
+            with self.assertRaises(SvcError) as caught:
+                endpoint_of(peer(), package)
+            self.assertEqual("endpoint_unresolved", caught.exception.reason)
+        hinted = signed().package.with_endpoint(ENDPOINT).verify()
         self.assertEqual(ENDPOINT, endpoint_of(peer(), hinted))
         self.assertEqual(Endpoint("a.example.org", 1), endpoint_of(peer(m2mEndpoint="a.example.org:1"), hinted))
+        portless = signed().package.with_endpoint(Endpoint("a.example.org")).verify()
+        self.assertEqual(Endpoint("a.example.org", 443), endpoint_of(peer(), portless))
         with self.assertRaisesRegex(SvcError, "https://a"):
             endpoint_of(peer(m2mEndpoint="https://a"), hinted)
 
