@@ -24,6 +24,7 @@ from svc.transport.certificates import (
     CertificateCreator,
     CertificateUnusable,
     TlsParameters,
+    UnverifiedClientCreator,
     tls_parameters,
 )
 from svc.transport.errors import PeerNotVerified, ServerCertificateInvalid
@@ -235,14 +236,15 @@ class VerifyingTestsMixin(TestsMixin):
         environment.start()
         self.addCleanup(environment.stop)
 
-    def connect(self, host: str, svid: X509Svid) -> Pair:
-        """Carry the handshake of a client that expects ``host`` with a server that has this certificate."""
+    def connect(self, host: str, svid: X509Svid, *, verified: bool = True) -> Pair:
+        """Carry the handshake of a client for ``host``, which verifies or not, with a server of this certificate."""
         files = Files(Path(self.mktemp()))
         files.write(svid)
         pair = Pair(self.tls, by_certificate=files.creator())
         self.observer = Recording()
+        creator = CertificateClientCreator(host, observer=self.observer) if verified else UnverifiedClientCreator(host)
         factory = TlsFactory(
-            CertificateClientCreator(host, observer=self.observer),
+            creator,
             pair.client_factory,
             clock=pair.clock,
             protocol=self.tls,
@@ -297,6 +299,17 @@ class VerifyingTestsMixin(TestsMixin):
         """A certificate that has ended is refused as that."""
         ended: dict[str, Any] = {**_ALWAYS, "not_after": datetime(2021, 1, 1, tzinfo=UTC)}
         self.assertIn("expired", self.refused("broker.example.org", ROOT.svid(names=NAMES, **ended)))
+
+    def test_unverified(self) -> None:
+        """A client that verifies nothing talks to each server by TLS 1.3, and has no evidence of it."""
+        ended: dict[str, Any] = {**_ALWAYS, "not_after": datetime(2021, 1, 1, tzinfo=UTC)}
+        pair = self.connect("broker.example.org", ROOT.svid(self_signed=True, **ended), verified=False)
+        pair.client_app.transport.write(b"hello")
+        pair.pump()
+        self.assertEqual(b"hello", pair.server_app.received)
+        self.assertRaises(PeerNotVerified, peer_evidence, pair.client_app.transport)
+        found = tls_parameters(pair.client_app.transport)
+        self.assertEqual("1.3", found and found.version)
 
 
 class FastVerifyingTests(VerifyingTestsMixin, SynchronousTestCase):
