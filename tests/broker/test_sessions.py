@@ -179,7 +179,7 @@ class ExpiryTests(SessionCase):
         self.assertEqual(intervals, [1, 1, 1])
 
     def test_message_on_its_way(self) -> None:
-        """What was sent once is sent again however late, since its receiver may have it [MQTT-4.4.0-1]; never with 0."""
+        """What was sent once is sent again however late [MQTT-4.4.0-1]: its receiver may have it; never with 0."""
         client = self.subscriber()
         self.publisher.publishes("t", b"m", 1, properties=Properties(message_expiry=5))
         client.loses()
