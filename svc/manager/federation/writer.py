@@ -74,10 +74,11 @@ class BundleWriter:
                 await self._server.delete_federated_bundle(name)
             except SvcError as error:
                 failure = error
+                self._metrics.bundle_written(success=False)
             else:
                 self._written.discard(name)
                 del self._stored[name]
-            self._metrics.bundle_written(success=failure is None)
+                self._metrics.bundle_written(success=True)
         return failure
 
     async def write(self, content: PackageContent) -> None:
