@@ -91,6 +91,8 @@ class Process(LineOnlyReceiver):
         self.buffer = MessageBuffer(path, reactor=reactor, connect=connect, reserve_size=0)  # type: ignore[arg-type]
         self.forwarder: Forwarder
         self.waking: Any = None
+        #: What the client has sent while something was outstanding.
+        self.unhandled: list[Packet] = []
 
     def connectionMade(self) -> None:
         """Open the buffer."""
@@ -119,6 +121,9 @@ class Process(LineOnlyReceiver):
         word, value = load(line)
         if word == "queued":
             self.tell("queued", self.forwarder.queued)
+        elif word == "client_packet":
+            self.unhandled.append(value)
+            self.handle()
         else:
             getattr(self.forwarder, word)(value, now())
 
@@ -132,7 +137,23 @@ class Process(LineOnlyReceiver):
         # At once, so that a kill comes after it.
         os.write(1, dump(word, value) + b"\n")
 
+    def handle(self) -> None:
+        """Handle what the client has sent, until something is outstanding."""
+        while self.unhandled and not self.forwarder.waiting:
+            self.forwarder.client_packet(self.unhandled.pop(0), now())
+
     # The links.
+
+    def hold_client(self) -> None:
+        """The client is on a pipe, and read on."""
+
+    def resume_client(self) -> None:
+        reactor.callLater(0, self.resumed)
+
+    def resumed(self) -> None:
+        """In a turn of its own."""
+        self.forwarder.resume_client(now())
+        self.handle()
 
     def connect_upstream(self, connect: Connect) -> None:
         self.tell("connect", connect)
