@@ -120,8 +120,9 @@ class WheelTests(SynchronousTestCase):
             ran = run([groff, "-man", "-ww", "-Tutf8", "-P-cbou", "-rHY=0", "-rLL=1000n", page])
             self.assertEqual((ran.returncode, ran.stderr), (0, b""), page.name)
             shown = {" ".join(line.split()) for line in ran.stdout.decode().splitlines()}
-            # One command has a hyphen.
-            words = [each.replace("_", "-") for each in page.stem.replace("dead-letters", "dead_letters").split("-")]
+            # Two commands have a hyphen.
+            name = page.stem.replace("dead-letters", "dead_letters").replace("bootstrap-package", "bootstrap_package")
+            words = [each.replace("_", "-") for each in name.split("-")]
             text = self.wheel.svc("help", *words[1:])
             lines = re.findall(r"^ +((?:-\w, )?--\S+(?: \S+)?)   ", text, re.MULTILINE)
             lines += re.findall(r"^  (svc .*)$", text.partition("Examples:\n")[2], re.MULTILINE)
