@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -14,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc.manager.hooks import custom_resources
 from svc.manager.policies.compiled import compiled_map
 from tests.chart.rendering import Rendered
-from tests.peers.apiserver import ApiServer
+from tests.peers.apiserver import ApiServer, ApiServerFailed
 from tests.peers.waiting import TOP, Shared, eventually
 
 ACCOUNT: Final = "system:serviceaccount:svc-system:svc-hooks"
@@ -60,7 +61,10 @@ class HooksTests(SynchronousTestCase):
         self.server = SERVER.get().start()
         self.kubeconfig = self.server.credentials(ACCOUNT)
         kubectl = self.server.kubectl
-        kubectl("delete", "crd", "--all", "--wait")
+        # While storage is made anew kubectl may miss the event that it waits for: a second attempt finds nothing then.
+        with contextlib.suppress(ApiServerFailed):
+            kubectl("delete", "crd", "--all", "--wait", "--timeout=30s")
+        kubectl("delete", "crd", "--all", "--wait", "--timeout=60s")
         kubectl("delete", "mutatingwebhookconfigurations", "--all")
         kubectl("delete", "secrets,leases,deployments,persistentvolumeclaims", "--all", "-n", "svc-system")
         kubectl("delete", "networkpolicies", "--all", "-A")
