@@ -13,9 +13,9 @@ from svc.identity import SpiffeID, TrustDomain
 from svc.kube.cache import Cache
 from svc.kube.client import Client
 from svc.kube.kinds import NAMESPACES, Kind
-from svc.manager.config import ClusterSettings
+from svc.manager.config import ClusterSettings, SpireSettings
 from svc.manager.metrics import ManagerMetrics
-from svc.spire.server import ServerContext, server_context
+from svc.spire.server import ServerContext, SpireServer, server_context
 from svc.workload.source import WorkloadSource
 
 #: What SPIRE names its servers.
@@ -63,7 +63,12 @@ class ClusterContext:
         return self.cache(NAMESPACES, changed, labels=labels, fields=f"metadata.name!={self.namespace}")
 
 
-def spire_context(source: WorkloadSource, trust_domain: TrustDomain) -> ServerContext:
+def spire_server(spire: SpireSettings, source: WorkloadSource, trust_domain: TrustDomain) -> SpireServer:
+    """Make the client of the SPIRE server, of which the manager is an administrator by its SVID."""
+    return SpireServer.at_port(spire.server.host, spire.server.port, lambda: _spire_context(source, trust_domain))
+
+
+def _spire_context(source: WorkloadSource, trust_domain: TrustDomain) -> ServerContext:
     """
     Make the TLS context of one connection to the SPIRE server, with the SVID by which the manager is its administrator.
 

@@ -26,7 +26,7 @@ from svc.kube.client import Object
 from svc.kube.kinds import CLUSTER_NAME, CLUSTERS, NODES, SECRETS, SERVICES
 from svc.kube.status import apply_status
 from svc.manager.config import FederationSettings, SpireSettings
-from svc.manager.context import ClusterContext, spire_context
+from svc.manager.context import ClusterContext, spire_server
 from svc.manager.federation.bundle import peer_bundle
 from svc.manager.federation.endpoint import M2MPages, Published
 from svc.manager.federation.package import due_package, needs_successor, own_content
@@ -41,7 +41,6 @@ from svc.manager.federation.roots import (
 from svc.manager.federation.status import FoundEndpoints, cluster_status, find_endpoints
 from svc.pages.site import ConnectionTimes, HttpService
 from svc.settings import HostPort
-from svc.spire.server import SpireServer
 from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
 from svc.transport.endpoints import TransportReactor
@@ -103,9 +102,7 @@ class FederationController:
             trust_domain=self._trust_domain,
         )
         self._pq_bundle = pq_bundle_path(settings.pqBundle, os.environ, spire.spiffeSocketPath) or ""
-        self._server = SpireServer.at_port(
-            spire.server.host, spire.server.port, lambda: spire_context(self._source, self._trust_domain)
-        )
+        self._server = spire_server(spire, self._source, self._trust_domain)
         self._m2m_id = SpiffeID(self._trust_domain, naming.M2M_PATH)
         self._tls: HeldTls | None = None
         pages = M2MPages(

@@ -34,7 +34,7 @@ from svc.kube.kinds import FOREIGN_CLUSTERS
 from svc.kube.status import apply_status, with_condition
 from svc.kube.times import to_time
 from svc.manager.config import SpireSettings
-from svc.manager.context import ClusterContext, spire_context
+from svc.manager.context import ClusterContext, spire_server
 from svc.manager.federation.peers import (
     Judged,
     Pinned,
@@ -49,7 +49,6 @@ from svc.manager.federation.peers import (
     reason_word,
 )
 from svc.manager.federation.writer import BundleWriter
-from svc.spire.server import SpireServer
 from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
 from svc.transport.addresses import TcpAddress
@@ -144,9 +143,7 @@ class BundleExchangeController:
             spire.spiffeSocketPath, reactor=reactor, start_timeout=None, trust_domain=self._trust_domain
         )
         self._every = spire.every
-        server = SpireServer.at_port(
-            spire.server.host, spire.server.port, lambda: spire_context(self._source, self._trust_domain)
-        )
+        server = spire_server(spire, self._source, self._trust_domain)
         self._bundles = BundleWriter(server, self._trust_domain, self._metrics)
         #: By the UID of the object.
         self._known: dict[str, _Known] = {}

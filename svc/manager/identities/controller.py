@@ -19,11 +19,11 @@ from svc.identity import SpiffeID
 from svc.kube.cache import Cache, run_all
 from svc.kube.kinds import FOREIGN_CLUSTERS, SERVICE_ACCOUNTS
 from svc.manager.config import SpireSettings
-from svc.manager.context import ClusterContext, spire_context
+from svc.manager.context import ClusterContext, spire_server
 from svc.manager.identities.entries import due_changes, federated_domains, m2m_entry, wanted_entries, written_bundles
 from svc.spire.entries import EntryChanges, RegistrationEntry
 from svc.spire.errors import EntryRefused
-from svc.spire.server import EntryFailure, SpireServer
+from svc.spire.server import EntryFailure
 from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
 from svc.workload.source import WorkloadSource
@@ -69,9 +69,7 @@ class EntryController:
             changed=self._source_changed,
         )
         self._source_failures = 0
-        self._server = SpireServer.at_port(
-            spire.server.host, spire.server.port, lambda: spire_context(self._source, self._trust_domain)
-        )
+        self._server = spire_server(spire, self._source, self._trust_domain)
 
     @property
     def caches(self) -> tuple[Cache, ...]:
