@@ -1,0 +1,1 @@
+"""What ``svc install`` does: registries, releases, and the deployment of a release on a cluster."""
