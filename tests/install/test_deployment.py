@@ -27,8 +27,8 @@ CHART: Final = Chart("1.0.0", json.loads((FOLDER / "chart/values.schema.json").r
 
 def packaged(change: dict[str, bytes | None] | None = None) -> bytes:
     """The chart of the tree as ``helm package`` writes it, with some files replaced, or left out where None."""
-    files = {str(path.relative_to(FOLDER / "chart")): path.read_bytes() for path in (FOLDER / "chart").rglob("*.yaml")}
-    files["values.schema.json"] = (FOLDER / "chart/values.schema.json").read_bytes()
+    chart = FOLDER / "chart"
+    files = {str(path.relative_to(chart)): path.read_bytes() for path in chart.rglob("*") if path.is_file()}
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         for name, content in {**files, **(change or {})}.items():

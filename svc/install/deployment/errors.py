@@ -54,6 +54,9 @@ class DeploymentError(SvcError):
             "the release svc-core is being uninstalled since {since}",
             "wait for it, or run helm uninstall svc-core --namespace {namespace} again",
         ),
+        "cluster_not_ready": Reason(
+            "nothing was changed: {cluster} is not ready for an installation", "svc check --pre shows all checks"
+        ),
         "release_unreadable": Reason(
             "the release svc-core cannot be read: {defect}", "look at helm status svc-core --namespace {namespace}"
         ),

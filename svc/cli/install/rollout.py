@@ -1,0 +1,286 @@
+"""Brings a release onto a cluster: what is there, whether the cluster is ready, the values, and the run of Helm."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from svc.checks.model import Level, Results, make_checks
+from svc.cli.cluster import Choice, Cluster, on_cluster
+from svc.cli.documents import read_file
+from svc.cli.errors import CommandFailed, UsageRefused
+from svc.cli.globals import Invocation
+from svc.errors import SvcError, printable
+from svc.install.deployment.chartfile import Chart, check_trust_domain, check_values, known_values, read_chart
+from svc.install.deployment.errors import DeploymentError
+from svc.install.deployment.existing import Existing, Step, decide
+from svc.install.deployment.helm import Helm, find_helm
+from svc.install.deployment.variants import UNKNOWN, detect
+from svc.naming import DEFAULT_NAMESPACE
+
+if TYPE_CHECKING:
+    from svc.checks.facts import ClusterFacts
+    from svc.kube.client import Client
+
+#: Octets of a file of values.
+_MOST: Final = 1 << 20
+#: What a preflight finds where an installation is upgraded, or makes itself.
+_EXPECTED: Final = frozenset({"there", "installed"})
+_MADE: Final = frozenset({"missing", "not_labelled"})
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """
+    What the flags say of the cluster.
+
+    Args:
+        values: the flags of Helm for values, such as ``--set``, ``a=1``.
+        variant: empty where it is to be found out.
+        timeout: seconds.
+        named: whether the version was named.
+    """
+
+    choice: Choice
+    values: Sequence[str] = ()
+    variant: str = ""
+    upgrade: bool = False
+    timeout: float = 600.0
+    named: bool = False
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """
+    A release that was verified.
+
+    Args:
+        chart: the octets of its chart.
+        registry: where its images are: ``host[:port]/prefix``.
+        images: what the chart has to know of each image, by the name of its value.
+        credentials: user and password with which nodes pull; None where they need none.
+        platforms: those that it has images for.
+        helm: the path of a Helm that came with it; empty for none.
+    """
+
+    version: str
+    chart: bytes
+    registry: str
+    images: Mapping[str, Mapping[str, str]]
+    credentials: tuple[str, str] | None = None
+    platforms: Sequence[str] = ()
+    helm: str = ""
+
+
+class Seen(NamedTuple):
+    """What was read of the cluster."""
+
+    facts: ClusterFacts
+    existing: Existing | None
+
+
+def roll_out(release: Release, wishes: Wishes, invocation: Invocation) -> int:
+    """
+    Install or upgrade a release, or print what would be applied; returns the exit status.
+
+    Nothing is written before everything has been checked and rendered.
+
+    Raises:
+        DeploymentError: nothing was done, or Helm failed.
+        CommandFailed: the cluster is not ready, or refused something.
+    """
+    console = invocation.console
+    chart = read_chart(release.chart, f"the chart of release {release.version}")
+    program = find_helm(invocation.environ, release.helm)
+    wanted = _values(Helm(program, invocation.environ), wishes.values)
+    check_values(wanted, chart)
+    seen, cluster = on_cluster(lambda client: _seen(client, invocation), wishes.choice)
+    existing = seen.existing
+    step = decide(
+        *(existing, chart.version, invocation.now()),
+        upgrade=wishes.upgrade,
+        named=wishes.named,
+        timeout=wishes.timeout,
+    )
+    _check_ready(seen.facts, existing, release, cluster, invocation)
+    variant = wishes.variant or _detected(seen.facts)
+    before, gone = ({}, []) if existing is None or step is Step.INSTALL else known_values(existing.values, chart)
+    check_trust_domain(wanted, before)
+    for path in gone:
+        console.warn(f"the value {printable(path)} of the release that is there is left out: the chart has none")
+    kubeconfig = wishes.choice.kubeconfig or wishes.choice.environ.get("KUBECONFIG", "")
+    helm = Helm(program, invocation.environ, kubeconfig, cluster.context)
+    upgrade = step is not Step.INSTALL
+    with TemporaryDirectory(prefix="svc-install-") as folder:
+        files = _written(folder, [before, _owned(release, chart, variant), wanted], release.chart)
+        manifests = helm.rendered(files[0], files[1:], upgrade=upgrade, cluster=True)
+        for line in _plan(release, wishes, seen, step, variant):
+            console.write_stderr(line)
+        console.write_stderr(f"cluster: {cluster}")
+        if wishes.dry_run:
+            console.write_text(manifests)
+            return 0
+        on_cluster(lambda client: _prepare(client, release, seen), wishes.choice)
+        try:
+            if step is Step.ROLL_BACK_AND_UPGRADE:
+                helm.roll_back(wishes.timeout)
+            helm.deploy(files[0], files[1:], wishes.timeout, upgrade=upgrade)
+        except DeploymentError as error:
+            raise CommandFailed(error, remarks=tuple(_unready(wishes.choice, invocation))) from error
+    done = "upgraded to" if upgrade else "installed:"
+    console.write_text(f"svc-core {done} {release.version}, {cluster}\n")
+    if not upgrade:
+        console.write_text(
+            "next: svc check, and kubectl label namespace NAME svc.internal/injection=enabled for a namespace\n"
+        )
+    return 0
+
+
+def _values(helm: Helm, flags: Sequence[str]) -> dict[str, Any]:
+    """Read files of values here, so that none is fetched, and that standard input is read once."""
+    with TemporaryDirectory(prefix="svc-values-") as folder:
+        words: list[str] = []
+        for number, (flag, text) in enumerate(zip(flags[::2], flags[1::2], strict=True)):
+            if flag == "--values":
+                if urllib.parse.urlsplit(text).scheme in ("http", "https", "oci"):
+                    raise UsageRefused(f"--values does not fetch {printable(text)}", "download it, and name the file")
+                copy = Path(folder, f"{number}.yaml")
+                copy.write_bytes(read_file(text, _MOST))
+                text = str(copy)
+            words += [flag, text]
+        return helm.values(words)
+
+
+async def _seen(client: Client, invocation: Invocation) -> Seen:
+    from svc.checks.reading import read_preflight
+    from svc.install.deployment.cluster import existing_release
+
+    return Seen(await read_preflight(client, invocation.now), await existing_release(client))
+
+
+async def _prepare(client: Client, release: Release, seen: Seen) -> None:
+    from svc.install.deployment.cluster import make_namespace, make_pull_secret
+
+    if not _namespace_there(seen.facts):
+        await make_namespace(client)
+    if release.credentials is not None:
+        await make_pull_secret(client, release.registry.partition("/")[0], *release.credentials)
+
+
+def _namespace_there(facts: ClusterFacts) -> bool:
+    from svc.kube.kinds import NAMESPACES
+
+    return facts.named(NAMESPACES, DEFAULT_NAMESPACE) is not None
+
+
+def _check_ready(
+    facts: ClusterFacts, existing: Existing | None, release: Release, cluster: Cluster, invocation: Invocation
+) -> None:
+    from svc.checks.preflight import CHECKS
+
+    console = invocation.console
+    results = make_checks(CHECKS, facts)
+    expected = _MADE | (_EXPECTED if existing is not None else frozenset())
+    for result in results.results:
+        for each in result.findings:
+            if each.level is Level.WARNING and each.code not in expected:
+                console.warn(f"{result.name}: {each.sentence} ({each.code}); {each.remedy}")
+    for name in _without_images(facts, release.platforms):
+        console.warn(f"nodes: the release has no images for the node {printable(name)}")
+    if results.level is Level.FAILED:
+        raise CommandFailed(
+            DeploymentError("cluster_not_ready", cluster=str(cluster)),
+            remarks=tuple(_failures(results, "svc check --pre")),
+        )
+
+
+def _failures(results: Results, command: str) -> list[str]:
+    lines = [
+        f"{result.name}: {each.sentence} ({each.code}): {each.remedy}"
+        for result in results.results
+        for each in result.findings
+        if each.level is Level.FAILED
+    ]
+    return lines[:20] + ([f"{command} shows {len(lines) - 20} more"] if len(lines) > 20 else [])
+
+
+def _without_images(facts: ClusterFacts, platforms: Sequence[str]) -> list[str]:
+    from svc.kube.kinds import NODES
+
+    nodes = facts.objects[NODES]
+    if not platforms or isinstance(nodes, SvcError):
+        return []
+    about = {node["metadata"]["name"]: (node.get("status") or {}).get("nodeInfo") or {} for node in nodes}
+    return [
+        name
+        for name, each in about.items()
+        if f"{each.get('operatingSystem')}/{each.get('architecture')}" not in platforms
+    ]
+
+
+def _detected(facts: ClusterFacts) -> str:
+    from svc.kube.kinds import CUSTOM_RESOURCES, NODES
+
+    lists = {kind: facts.objects[kind] for kind in (NODES, CUSTOM_RESOURCES)}
+    nodes, resources = ([] if isinstance(each, SvcError) else each for each in lists.values())
+    version = "" if isinstance(facts.server, SvcError) else str(facts.server.version.get("gitVersion", ""))
+    return detect(version, nodes, [each["metadata"]["name"] for each in resources])
+
+
+def _owned(release: Release, chart: Chart, variant: str) -> dict[str, Any]:
+    """The values that follow from the release and the cluster."""
+    from svc.install.deployment.cluster import PULL_SECRET
+
+    images: dict[str, Any] = {"registry": release.registry, **release.images}
+    if release.credentials is not None:
+        images["pullSecrets"] = [PULL_SECRET]
+    found: dict[str, Any] = {"images": images}
+    if "kubernetesVariant" in chart.schema["properties"]:
+        found["kubernetesVariant"] = "default" if variant == UNKNOWN else variant
+    return found
+
+
+def _written(folder: str, values: Sequence[Mapping[str, Any]], chart: bytes) -> list[str]:
+    """Write the chart and the values; returns their paths."""
+    paths = [os.path.join(folder, "svc-core.tgz")]
+    Path(paths[0]).write_bytes(chart)
+    for number, each in enumerate(values):
+        paths.append(os.path.join(folder, f"{number}.json"))
+        Path(paths[-1]).write_text(json.dumps(each))
+    return paths
+
+
+def _plan(release: Release, wishes: Wishes, seen: Seen, step: Step, variant: str) -> list[str]:
+    existing = seen.existing
+    was = "" if existing is None or step is Step.INSTALL else f" (now {printable(existing.version)})"
+    lines = [
+        f"{'install' if step is Step.INSTALL else 'upgrade'}: svc-core {release.version}{was} in {DEFAULT_NAMESPACE}"
+    ]
+    if step is Step.ROLL_BACK_AND_UPGRADE and existing is not None:
+        lines.append(f"before: roll back the upgrade that was cut off ({printable(existing.status)})")
+    lines.append(f"images: {release.registry}")
+    if not _namespace_there(seen.facts):
+        lines.append(f"make: namespace {DEFAULT_NAMESPACE}, with pod-security.kubernetes.io/enforce=privileged")
+    if release.credentials is not None:
+        lines.append(f"make: Secret {DEFAULT_NAMESPACE}/svc-registry, with the credentials of the registry")
+    lines.append(f"kubernetes variant: {variant}{'' if wishes.variant else ' (detected)'}")
+    return lines
+
+
+def _unready(choice: Choice, invocation: Invocation) -> list[str]:
+    """What ``svc check`` finds after an installation that failed."""
+    from svc.checks.cluster import CHECKS
+    from svc.checks.reading import read_cluster
+
+    try:
+        facts, _cluster = on_cluster(lambda client: read_cluster(client, invocation.now), choice)
+    except SvcError as error:
+        return [f"the cluster could not be asked what is not ready: {error}"]
+    return _failures(make_checks(CHECKS, facts), "svc check")
