@@ -157,7 +157,7 @@ class BrokerService(Daemon[BrokerSettings]):
     def _watch_deny_lists(self) -> PolicyWatch[BrokerSettings]:
         return PolicyWatch(
             self.settings,
-            read=lambda settings: load_deny_lists(settings.policy.files),
+            read=lambda settings, _former: load_deny_lists(settings.policy.files),
             apply=lambda _lists: self._rules_changed(),
             observer=self._reports,
             clock=self._reactor,

@@ -21,6 +21,7 @@ from svc.embedding.opening import open_service
 from svc.embedding.pipe import PipeEndpoint
 from svc.identity import Matcher, SpiffeID, parse_matcher
 from svc.naming import DEFAULT_SPIFFE_SOCKET, HEADER_FORWARDED_CLIENT
+from svc.policyfiles.files import PolicyFiles
 from svc.policyfiles.settings import Policies
 from svc.proxy.assembly import Assembly
 from svc.proxy.config import ListenerSettings, ProxySettings
@@ -149,8 +150,8 @@ class _SiteAssembly(Assembly):
             return self._upstream
         return super()._client_endpoint(settings, observer)
 
-    def _load_policies(self, settings: ProxySettings) -> Policies:
-        return super()._load_policies(settings) if self._allow is None else Policies.admitting(self._allow)
+    def _load_policies(self, settings: ProxySettings, former: PolicyFiles | None) -> Policies:
+        return super()._load_policies(settings, former) if self._allow is None else Policies.admitting(self._allow)
 
 
 def caller_id(request: IRequest) -> SpiffeID:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -32,7 +32,7 @@ KINDS: Final[Mapping[str, type[PolicyDocument | DenyListDocument]]] = {
 #: Returns the labels of the pod; None where they are not known.
 PodLabels = Callable[[], Mapping[str, str] | None]
 DocumentT = TypeVar("DocumentT", bound=Settings)
-#: Rules of all files together.
+#: Rules of all files together; where there is a cluster, of its files and of those of the namespace each.
 MAX_ALL_RULES: Final = 16_384
 
 
@@ -80,6 +80,8 @@ class PolicyFiles:
         digest: SHA-256 of names and contents, in hexadecimal, or the version of a manager, with what selected policies
             for a pod; equal where nothing has changed.
         origin: the manager that published them; empty for files.
+        own: the part that a namespace has written for itself; None where there is no cluster beside it.
+        refused: why that part is an earlier one; None where it is as it was read.
     """
 
     policies: tuple[AuthorizationPolicy, ...]
@@ -87,6 +89,8 @@ class PolicyFiles:
     paths: tuple[str, ...]
     digest: str
     origin: str = ""
+    own: PolicyFiles | None = None
+    refused: SvcError | None = None
 
 
 def matching_files(patterns: Iterable[str]) -> list[str]:
@@ -131,6 +135,7 @@ def read_policies(
     labels: PodLabels = lambda: None,
     *,
     cluster: Sequence[str] = (),
+    former: PolicyFiles | None = None,
 ) -> PolicyFiles:
     """
     Read all policies; blocks on the disk.
@@ -140,17 +145,52 @@ def read_policies(
         kinds: those that the files may hold.
         labels: read where a ``podSelector`` selects by them.
         cluster: files of the cluster: where there are any, those of ``patterns`` only narrow what policies of the
-            cluster in these allow.
+            cluster in these allow, and are read apart, as :func:`with_own` says.
+        former: what was read before.
 
     Raises:
         ConfigUnreadable: a file cannot be read, or is not YAML.
         ConfigInvalid: with the defects of the first file that has any.
         PolicyFilesRefused: the files do not fit together.
     """
+
+    def read(paths: Sequence[str], *, local: bool) -> PolicyFiles:
+        documents, digest = read_documents(paths, kinds)
+        return policy_files(documents, paths, digest, labels, local=local)
+
+    if not cluster:
+        return read(matching_files(patterns), local=False)
     of_cluster = matching_files(cluster)
-    paths = [*of_cluster, *(each for each in matching_files(patterns) if each not in of_cluster)]
-    documents, digest = read_documents(paths, kinds)
-    return policy_files(documents, paths, digest, labels, local=set(paths) - set(of_cluster) if cluster else ())
+
+    def own() -> PolicyFiles:
+        return read([each for each in matching_files(patterns) if each not in of_cluster], local=True)
+
+    return with_own(read(of_cluster, local=False), own, former)
+
+
+def with_own(cluster: PolicyFiles, read: Callable[[], PolicyFiles], former: PolicyFiles | None = None) -> PolicyFiles:
+    """
+    Put what a namespace has written for itself beside the policies of its cluster.
+
+    Args:
+        cluster: those of the cluster.
+        read: reads those of the namespace; where they are not valid, its part of ``former`` stays.
+        former: what was in force before; without it the error of ``read`` is raised.
+    """
+    refused: SvcError | None = None
+    try:
+        own = read()
+    except SvcError as error:
+        if former is None or former.own is None:
+            raise
+        own, refused = former.own, error
+    digest = hashlib.sha256(f"{cluster.digest}\0{own.digest}".encode()).hexdigest()
+    policies, denied, paths = (
+        (*cluster.policies, *own.policies),
+        (*cluster.denied, *own.denied),
+        (*cluster.paths, *own.paths),
+    )
+    return PolicyFiles(policies, denied, paths, digest, cluster.origin, own, refused)
 
 
 def read_documents(
@@ -179,7 +219,7 @@ def policy_files(
     *,
     select: bool = True,
     origin: str = "",
-    local: Collection[str] = (),
+    local: bool = False,
 ) -> PolicyFiles:
     """
     Put the documents of files together; raises PolicyFilesRefused.
@@ -191,18 +231,17 @@ def policy_files(
         labels: read where a ``podSelector`` selects by them; policies that do not match are left out.
         select: whether there is a pod; without one policies count whatever pods they are about.
         origin: the manager that published them.
-        local: the files that a namespace has written for itself beside those of its cluster.
+        local: whether a namespace has written them for itself beside those of its cluster.
     """
     labels = cache(labels)
     policies: list[AuthorizationPolicy] = []
     lists: list[DenyList] = []
-    places: dict[tuple[str, str, bool], str] = {}
+    places: dict[tuple[str, str], str] = {}
     selected: list[str] = []
     for path, document in documents:
-        policy = None if isinstance(document, DenyListDocument) else document.policy(local=path in local)
+        policy = None if isinstance(document, DenyListDocument) else document.policy(local=local)
         name = document.metadata.name if policy is None else policy.qualified_name
-        # A namespace cannot keep policies of the cluster from being read by a name.
-        place = document.kind, name, path in local
+        place = document.kind, name
         if place in places:
             raise PolicyFilesRefused(
                 "policy_name_twice", name=f"{document.kind} {name}", first=places[place], second=path

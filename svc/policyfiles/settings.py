@@ -64,7 +64,7 @@ class PolicySettings(Settings):
     clusterFiles: Annotated[Items[PolicyFile], Field(max_length=64)] = ()
     """Policy files of a cluster, which the [manager](policies-kubernetes.md) writes, read as those of `files` are.
     Beside them the policies of `files` are those of a namespace: they only narrow what policies of the cluster
-    allow."""
+    allow, and while one of `files` is not valid, changes of `clusterFiles` take effect all the same."""
     templates: Annotated[Items[_Template], Field(max_length=64)] = ()
     """Where attributes of workloads are in their SPIFFE IDs, with the placeholders `{namespace}`, `{serviceAccount}`,
     `{country}`, `{sensitivity}` and `{compartment}`; the first that fits. Then
@@ -167,14 +167,20 @@ class Policies:
         return None
 
 
-def load_policies(section: PolicySettings, trust_domain: str, labels: PodLabels = lambda: None) -> Policies:
+def load_policies(
+    section: PolicySettings,
+    trust_domain: str,
+    labels: PodLabels = lambda: None,
+    former: PolicyFiles | None = None,
+) -> Policies:
     """
     Read the policy files of a configuration, for a pod with these labels; blocks on the disk.
 
     Raises:
         ConfigUnreadable, ConfigInvalid, PolicyFilesRefused: as :func:`svc.policyfiles.files.read_policies`.
     """
-    return policies_of(section, trust_domain, read_policies(section.files, labels=labels, cluster=section.clusterFiles))
+    files = read_policies(section.files, labels=labels, cluster=section.clusterFiles, former=former)
+    return policies_of(section, trust_domain, files)
 
 
 def policies_of(section: PolicySettings, trust_domain: str, files: PolicyFiles) -> Policies:

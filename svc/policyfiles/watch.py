@@ -2,7 +2,8 @@
 The policies in force, and the reading of their files again when they change.
 
 Owns when files are read: in a thread, since a disk that hangs must not stop the proxy. What is not valid as a whole
-leaves the policies in force. Configurations are those of the proxy, or of the broker, whose files are deny lists.
+leaves the policies in force; the files of a namespace beside those of its cluster are a whole of their own.
+Configurations are those of the proxy, or of the broker, whose files are deny lists.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from twisted.application.service import Service
@@ -20,7 +22,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
-from svc.policyfiles.files import FileStamps, PolicyFilesRefused, file_stamps
+from svc.policyfiles.files import FileStamps, PolicyFiles, PolicyFilesRefused, file_stamps
 from svc.policyfiles.settings import Policies
 from svc.settings import ConfigInvalid
 
@@ -52,6 +54,10 @@ S = TypeVar("S", bound=WatchedSettings)
 S_contra = TypeVar("S_contra", bound=WatchedSettings, contravariant=True)
 
 
+#: Reads the policies of a configuration; of those in force what is not valid now may stay.
+Read = Callable[[S, "PolicyFiles | None"], Policies]
+
+
 class PolicyObserver(Protocol[S_contra]):
     """Receives what becomes of policy files; implemented by the logging module."""
 
@@ -77,7 +83,7 @@ class PolicyWatch(Service, Generic[S]):
 
     Args:
         settings: the configuration; its files are read at once.
-        read: reads the policies of a configuration; blocks.
+        read: reads the policies of a configuration, beside which what is in force may stay in part; blocks.
         apply: called with other policies after a change of files, or of what was offered.
         watched: the files of a configuration that what is read depends on; by default its policy files.
     """
@@ -88,7 +94,7 @@ class PolicyWatch(Service, Generic[S]):
         self,
         settings: S,
         *,
-        read: Callable[[S], Policies],
+        read: Read[S],
         apply: Callable[[Policies], None],
         observer: PolicyObserver[S],
         clock: Any,
@@ -103,10 +109,10 @@ class PolicyWatch(Service, Generic[S]):
         self._settings = settings
         # Before the files are read: what changes meanwhile is found by the first look.
         self._tried = self._seen = file_stamps(self._watched(settings))
-        self.current = read(settings)
+        self.current = read(settings, None)
         #: Those of a configuration that is about to be applied, and the stamps of their files.
         self._next: tuple[S, Policies] | None = None
-        self._loaded_stamps = self._seen
+        self._loaded_stamps, self._loaded_by = self._seen, read
         self._reported = ""
         self._looking = LoopingCall(self._look)
         self._looking.clock = clock
@@ -139,8 +145,9 @@ class PolicyWatch(Service, Generic[S]):
             ConfigUnreadable, PolicyFilesRefused: the files are not valid.
         """
         loaded: tuple[FileStamps, Policies]
+        self._loaded_by = self._read
         try:
-            loaded = await self._in_thread(lambda: self._loaded(settings))
+            loaded = await self._in_thread(partial(self._whole, self._read, settings, None))
         except SvcError as error:
             # The refused reload is logged where it is decided on.
             self._observer.policies_rejected(error, repeated=True)
@@ -149,18 +156,18 @@ class PolicyWatch(Service, Generic[S]):
         self._next = (settings, policies)
         return policies
 
-    def _loaded(self, settings: S) -> tuple[FileStamps, Policies]:
+    def _whole(self, read: Read[S], settings: S, former: PolicyFiles | None) -> tuple[FileStamps, Policies]:
         stamps = file_stamps(self._watched(settings))
         try:
-            return stamps, self._read(settings)
+            return stamps, read(settings, former)
         except SvcError as error:
             raise _named(error) from error
 
     def take(self, settings: S, policies: Policies) -> bool:
         """Put loaded policies into force; returns whether they differ from those before."""
         before, self._settings, self._next = self._settings, settings, None
-        # Not what a look has seen since: that is read by the looks that follow.
-        self._tried, self._reported = self._loaded_stamps, ""
+        # Not what a look has seen since, or what was offered since: that is read by the looks that follow.
+        self._tried, self._reported = self._loaded_stamps if self._loaded_by is self._read else (), ""
         return self._put(policies, changed=before.policy != settings.policy)
 
     def _put(self, policies: Policies, *, changed: bool = False) -> bool:
@@ -172,40 +179,29 @@ class PolicyWatch(Service, Generic[S]):
 
     # -- Policies of another origin than files -------------------------------------------------------------------------
 
-    async def offer(self, read: Callable[[S], Policies]) -> None:
+    async def offer(self, read: Read[S]) -> None:
         """
         Read policies in another way from now on, if what is read is valid; else the policies in force stay.
-
-        Not to be called between :meth:`load` and :meth:`take`.
 
         Raises:
             SvcError: they are not valid.
         """
-        settings = self._settings
-
-        def work() -> tuple[FileStamps, Policies]:
-            stamps = file_stamps(self._watched(settings))
+        settings: S | None = None
+        # A reload of the configuration may end meanwhile.
+        while settings is not self._settings:
+            settings = self._settings
             try:
-                return stamps, read(settings)
+                stamps, policies = await self._in_thread(partial(self._whole, read, settings, self.current.files))
             except SvcError as error:
-                raise _named(error) from error
-
-        try:
-            stamps, policies = await self._in_thread(work)
-        except SvcError as error:
-            text = str(error)
-            self._observer.policies_rejected(error, repeated=text == self._reported)
-            self._reported = text
-            raise
-        self._read = read
-        self._tried, self._reported = stamps, ""
-        if self._put(policies):
-            self._apply(policies)
+                self._rejected(error)
+                raise
+        self._read, self._tried = read, stamps
+        self._take_read(policies)
 
     # -- Changed files -----------------------------------------------------------------------------------------------
 
     def _look(self) -> Deferred[None] | None:
-        settings, tried, seen = self._settings, self._tried, self._seen
+        settings, tried, seen, former = self._settings, self._tried, self._seen, self.current.files
         if not self._watched(settings):
             return None
 
@@ -214,7 +210,7 @@ class PolicyWatch(Service, Generic[S]):
             if stamps == tried or stamps != seen:
                 return _Look(stamps)
             try:
-                return _Look(stamps, self._read(settings))
+                return _Look(stamps, self._read(settings, former))
             except SvcError as error:
                 return _Look(stamps, error=_named(error))
 
@@ -231,13 +227,25 @@ class PolicyWatch(Service, Generic[S]):
         self._seen = found.stamps
         if found.error is not None:
             self._tried = found.stamps
-            text = str(found.error)
-            self._observer.policies_rejected(found.error, repeated=text == self._reported)
-            self._reported = text
+            self._rejected(found.error)
         elif found.policies is not None:
-            self._tried, self._reported = found.stamps, ""
-            if self._put(found.policies):
-                self._apply(found.policies)
+            self._tried = found.stamps
+            self._take_read(found.policies)
+
+    def _take_read(self, policies: Policies) -> None:
+        """Put what was read into force, and report what of it stayed as it was."""
+        refused = policies.files.refused
+        if refused is None:
+            self._reported = ""
+        else:
+            self._rejected(_named(refused))
+        if self._put(policies):
+            self._apply(policies)
+
+    def _rejected(self, error: SvcError) -> None:
+        text = str(error)
+        self._observer.policies_rejected(error, repeated=text == self._reported)
+        self._reported = text
 
 
 def in_daemon_thread(reactor: IReactorFromThreads, name: str = "svc-policy") -> InThread:

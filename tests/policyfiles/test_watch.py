@@ -12,6 +12,8 @@ from twisted.internet.defer import Deferred, ensureDeferred, execute
 from twisted.internet.task import Clock
 
 from svc.errors import SvcError
+from svc.policyfiles.document import CLUSTER_RANK, LOCAL_RANK
+from svc.policyfiles.files import PolicyFiles
 from svc.policyfiles.settings import Policies, load_policies
 from svc.policyfiles.watch import CHECK_EVERY, PolicyWatch
 from svc.proxy.config import ProxySettings
@@ -62,11 +64,12 @@ class WatchTests(LogTestCase):
         """Make a watch and start it."""
         watch = PolicyWatch(
             settings,
-            read=lambda given: load_policies(given.policy, given.trustDomain),
+            read=lambda given, former: load_policies(given.policy, given.trustDomain, former=former),
             apply=self.applied.append,
             observer=PolicyReports(self.metrics),
             clock=self.clock,
             in_thread=self.in_thread,
+            watched=lambda given: (*given.policy.clusterFiles, *given.policy.files),
         )
         watch.startService()
         return watch
@@ -139,6 +142,34 @@ class WatchTests(LogTestCase):
         Path(self.folder, "b.yaml").write_text("kind: Unknown")
         self.assertEqual(["first"], self.look(3))
 
+    def test_bad_file_of_a_namespace(self) -> None:
+        """What the cluster changes is in force all the same; the namespace keeps its part until that is valid."""
+        cluster = Path(self.folder, "cluster")
+        cluster.write_text(POLICY.replace("NAME", "all"))
+        self.watch.stopService()
+        self.watch = self.make(self.with_pattern(clusterFiles=f"['{cluster}']"))
+        self.write("Bad")
+        self.assertEqual(["all", "first"], self.look(3))
+        self.assertEqual(1, len(self.of(ProxyEvent.POLICY_REJECTED)))
+        cluster.write_text(POLICY.replace("NAME", "all") + "---" + POLICY.replace("NAME", "no"))
+        self.assertEqual(["all", "no", "first"], self.look(3))
+        self.assertEqual(["local", "cluster"], [self.rank(each) for each in ("first", "no")])
+        self.assertEqual((1, 2.0), (len(self.of(ProxyEvent.POLICY_REJECTED)), self.counted("error")))
+        cluster.write_text("kind: Unknown")
+        self.assertEqual(["all", "no", "first"], self.look(3))
+        cluster.write_text(POLICY.replace("NAME", "all"))
+        self.write("second")
+        self.assertEqual(["all", "second"], self.look(3))
+        self.write("Bad")
+        self.failureResultOf(ensureDeferred(self.watch.load(self.watch._settings)), SvcError)
+        self.watch.stopService()
+        self.assertRaises(ConfigInvalid, self.make, self.watch._settings)
+
+    def rank(self, name: str) -> str:
+        """Who has written a policy."""
+        (found,) = (each for each in self.watch.current.files.policies if each.name == name)
+        return {CLUSTER_RANK: "cluster", LOCAL_RANK: "local"}[found.rank]
+
     def test_slow_disk(self) -> None:
         """While a look is under way no other begins; its result is dropped after a reload of the configuration."""
         self.write("second")
@@ -188,7 +219,7 @@ class WatchTests(LogTestCase):
         path.write_text(POLICY.replace("NAME", name))
         section = {"files": (str(path),)}
 
-        def read(given: ProxySettings) -> Policies:
+        def read(given: ProxySettings, _former: PolicyFiles | None) -> Policies:
             return load_policies(given.policy.model_copy(update=section), given.trustDomain)
 
         return ensureDeferred(self.watch.offer(read))
@@ -214,6 +245,24 @@ class WatchTests(LogTestCase):
         self.assertEqual((2.0, 1), (self.counted("error"), len(self.of(ProxyEvent.POLICY_REJECTED))))
         self.write("second")
         self.assertEqual(["second"], self.look(3))
+
+    def test_offer_during_a_reload(self) -> None:
+        """What is offered between the load of a configuration and its application is in force after it."""
+        other = self.with_pattern(default="allow")
+        policies = self.successResultOf(ensureDeferred(self.watch.load(other)))
+        self.successResultOf(self.offer("offered"))
+        self.watch.take(other, policies)
+        self.assertEqual(["offered"], self.look(3))
+        self.held = []
+        offering = self.offer("again")
+        done, work = self.held.pop()
+        self.held = None
+        narrower = self.with_pattern()
+        self.watch.take(narrower, self.successResultOf(ensureDeferred(self.watch.load(narrower))))
+        done.callback(work())
+        self.successResultOf(offering)
+        self.assertEqual((["again"], "deny"), (self.look(3), self.watch._settings.policy.default))
+        self.assertNotIn("default allow", str(self.watch.current.rules))
 
     def test_look_meanwhile(self) -> None:
         """A look at the files that began before an offer does not undo it."""

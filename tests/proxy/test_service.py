@@ -201,7 +201,7 @@ class ServiceTestCase(LogTestCase):
         )
         policies = PolicyWatch(
             settings,
-            read=lambda given: load_policies(given.policy, given.trustDomain),
+            read=lambda given, _former: load_policies(given.policy, given.trustDomain),
             apply=lambda given: self.proxy.apply_policies(given),
             observer=PolicyReports(ProxyMetrics(CollectorRegistry())),
             clock=self.clock,

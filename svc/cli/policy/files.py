@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from svc.cli.errors import CommandFailed, UsageRefused
@@ -11,7 +12,7 @@ from svc.errors import SvcError
 from svc.identity import TrustDomain
 from svc.policyfiles.cases import Case, CasesDocument
 from svc.policyfiles.document import DenyListDocument, PolicyDocument
-from svc.policyfiles.files import KINDS, matching_files, policy_files, read_documents
+from svc.policyfiles.files import KINDS, PolicyFiles, matching_files, policy_files, read_documents, with_own
 from svc.policyfiles.settings import ConfiguredPolicy, Policies, policies_of
 from svc.settings import ConfigInvalid, load
 
@@ -62,19 +63,25 @@ class PolicySources:
             configured = self._configured()
             section = configured.policy
             cluster = () if self.paths else matching_files(section.clusterFiles)
-            paths = [*cluster, *(each for each in matching_files(self.paths or section.files) if each not in cluster)]
-            kinds: Mapping[str, type[Any]] = {**KINDS, "SvcPolicyTest": CasesDocument}
-            documents, digest = read_documents(paths, kinds)
-            files = [each for each in documents if isinstance(each[1], PolicyDocument | DenyListDocument)]
-            local = set(paths) - set(cluster) if cluster else ()
-            read = policy_files(files, paths, digest, select=False, local=local)
-            policies = policies_of(section, configured.trustDomain, read)
+            own = [each for each in matching_files(self.paths or section.files) if each not in cluster]
+            tables: list[CasesDocument] = []
+            read = partial(_read, own, tables, local=bool(cluster))
+            files = with_own(_read(cluster, tables), read) if cluster else read()
+            policies = policies_of(section, configured.trustDomain, files)
         except ConfigInvalid as error:
             raise CommandFailed(error, remarks=tuple(str(each) for each in error.problems[1:])) from error
-        tables = [document for _path, document in documents if isinstance(document, CasesDocument)]
         return policies, [(table.metadata.name, case) for table in tables for case in table.spec.cases]
 
     def _configured(self) -> ConfiguredPolicy:
         if self.config:
             return load(self.config, ConfiguredPolicy)
         return ConfiguredPolicy(trustDomain=self.trust_domain)
+
+
+def _read(paths: Sequence[str], tables: list[CasesDocument], *, local: bool = False) -> PolicyFiles:
+    """Read files whatever pods they are about; their tables of cases are added to ``tables``."""
+    kinds: Mapping[str, type[Any]] = {**KINDS, "SvcPolicyTest": CasesDocument}
+    documents, digest = read_documents(paths, kinds)
+    tables += (document for _path, document in documents if isinstance(document, CasesDocument))
+    policies = [each for each in documents if isinstance(each[1], PolicyDocument | DenyListDocument)]
+    return policy_files(policies, paths, digest, select=False, local=local)

@@ -26,6 +26,7 @@ from svc.notary.pqleaf import PqLeaf
 from svc.notary.receipt import Redaction
 from svc.pacing.turns import Turns
 from svc.policy.engine import Denied
+from svc.policyfiles.files import PolicyFiles
 from svc.policyfiles.settings import Policies, load_policies
 from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
 from svc.process.clock import ClockService, utc_now
@@ -211,8 +212,8 @@ class Assembly:
         self._proxy = proxy
         return proxy
 
-    def _load_policies(self, settings: ProxySettings) -> Policies:
-        return load_policies(settings.policy, settings.trustDomain, lambda: read_labels(settings.workload))
+    def _load_policies(self, settings: ProxySettings, former: PolicyFiles | None) -> Policies:
+        return load_policies(settings.policy, settings.trustDomain, lambda: read_labels(settings.workload), former)
 
     def _apply_policies(self, policies: Policies) -> None:
         if self._proxy is not None:

@@ -20,7 +20,7 @@ from svc.manager.policies.compiled import (
 from svc.manager.policies.resource import PolicyResource, read_policy
 from svc.policy.engine import PolicySet
 from svc.policy.rules import ConnectionFacts, RequestFacts
-from svc.policyfiles.files import KINDS, policy_files
+from svc.policyfiles.files import KINDS, policy_files, with_own
 from svc.settings import parse_all
 from tests.manager.policies.objects import policy, policy_object, rules
 
@@ -127,9 +127,11 @@ class DecisionTests(SynchronousTestCase):
         policies = [read_policy(each) for each in (*cluster, *objects)]
         text = compiled_text("shop", documents_for(policies, "shop", {}, {}))
         local = [read_policy(each) for each in own]
-        documents = [("compiled", each) for each in parse_all(text, KINDS, "compiled")]
-        documents += [("own", KINDS[each.key[0]].model_validate(each.document)) for each in local]
-        files = policy_files(documents, (), "", lambda: {"app": "web"}, local={"own"})
+        compiled = [("compiled", each) for each in parse_all(text, KINDS, "compiled")]
+        written = [("own", KINDS[each.key[0]].model_validate(each.document)) for each in local]
+        labels = lambda: {"app": "web"}  # noqa: E731
+        beside = policy_files(compiled, (), "", labels)
+        files = with_own(beside, lambda: policy_files(written, (), "", labels, local=True))
         connection = PolicySet(files.policies).connection(ConnectionFacts("web", 1, CLIENT))
         expected = naive([read_policy(each) for each in cluster], local, [read_policy(each) for each in objects], path)
         self.assertIs(expected, connection.decide(RequestFacts("GET", path, "h", "none")).allowed)
