@@ -82,6 +82,9 @@ ANNOTATION_TRUST_DOMAIN: Final = f"{DOMAIN}/trust-domain"
 FEDERATION_SECRET: Final = "svc-federation-keys"  # noqa: S105 - a name
 M2M_SERVICE: Final = "svc-m2m"
 M2M_PATH: Final = "/svc/m2m"
+#: The path of the manager's SPIFFE ID, by which workloads know it, and where they get policies of it.
+MANAGER_PATH: Final = "/svc/manager"
+POLICY_PATH: Final = "/v1/policy"
 #: The ConfigMap and the Secret with the configuration of the manager, in its namespace.
 MANAGER_CONFIG: Final = "svc-manager-config"
 #: Secrets with a license: their type, the label by which the manager finds them, the key of the file, and their names.
@@ -141,6 +144,7 @@ DEFAULT_MQTT_BUFFER: Final = "/var/lib/svc/mqtt-buffer.db"
 # Default ports.
 PORT_WEBHOOK: Final = 9443
 PORT_M2M: Final = 9445
+PORT_CONTROL_PLANE: Final = 9446
 #: Of the Service of peers, and of a peer's endpoint that has none: that of HTTPS.
 PORT_M2M_SERVICE: Final = 443
 PORT_MANAGER_METRICS: Final = 9090

@@ -147,6 +147,9 @@ class ManagerSettings(DaemonSettings):
     m2mAddr: OptionalAddress = HostPort("", PORT_M2M)
     """Where peers fetch bundle and package if there is `cluster.federation`, by HTTPS with the SVID `/svc/m2m`; `"0"`
     or `""` disables."""
+    controlPlaneAddr: OptionalAddress = None
+    """Where proxies get the policies of their namespace if there is `cluster.spire`, by mutual TLS with the manager's
+    SVID, see [within a second](policies-kubernetes.md#within-a-second); by default nowhere."""
     metricsAddr: OptionalAddress = HostPort("", PORT_MANAGER_METRICS)
     """`/metrics`; `"0"` or `""` disables."""
     metricsSecure: bool = True

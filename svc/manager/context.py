@@ -9,7 +9,7 @@ from typing import Final
 
 from svc import naming
 from svc.errors import SvcError
-from svc.identity import SpiffeID, TrustDomain
+from svc.identity import SpiffeID, TrustDomain, X509Svid
 from svc.kube.cache import Cache
 from svc.kube.client import Client
 from svc.kube.kinds import NAMESPACES, Kind
@@ -68,6 +68,16 @@ def spire_server(spire: SpireSettings, source: WorkloadSource, trust_domain: Tru
     return SpireServer.at_port(spire.server.host, spire.server.port, lambda: _spire_context(source, trust_domain))
 
 
+def own_svid(source: WorkloadSource) -> X509Svid:
+    """
+    Return the SVID by which the manager is known in its cluster: the other one is shown to peers, and may be the first.
+
+    Raises:
+        CredentialsMissing: there is no SVID yet.
+    """
+    return next((each for each in source.svids if each.spiffe_id.path != naming.M2M_PATH), source.svid)
+
+
 def _spire_context(source: WorkloadSource, trust_domain: TrustDomain) -> ServerContext:
     """
     Make the TLS context of one connection to the SPIRE server, with the SVID by which the manager is its administrator.
@@ -75,6 +85,6 @@ def _spire_context(source: WorkloadSource, trust_domain: TrustDomain) -> ServerC
     Raises:
         CredentialsMissing: there is no SVID yet.
     """
-    # The other one is shown to peers, and may be the first.
-    svid = next((each for each in source.svids if each.spiffe_id.path != naming.M2M_PATH), source.svid)
-    return server_context(svid, source.bundles.bundle_for(trust_domain), SpiffeID(trust_domain, _SERVER_PATH))
+    return server_context(
+        own_svid(source), source.bundles.bundle_for(trust_domain), SpiffeID(trust_domain, _SERVER_PATH)
+    )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from functools import partial
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -130,6 +130,7 @@ class Control:
     Args:
         identity: of this replica.
         further: the other controllers.
+        beside: what else runs on every replica, until it is cancelled.
     """
 
     log = Logger()
@@ -139,6 +140,7 @@ class Control:
         context: ClusterContext,
         identity: str,
         further: Iterable[Supervised[Controller]] = (),
+        beside: Iterable[Callable[[], Coroutine[Any, Any, None]]] = (),
     ) -> None:
         client, now, failed = context.client, context.now, context.failed
         self._elector = Elector(client, context.namespace, MANAGER, identity, now, failed)
@@ -146,12 +148,15 @@ class Control:
         licenses = Supervised(partial(LicenseController, context, pinned_keys(), events), context.metrics)
         self.licenses = licenses.controller
         self._controllers: tuple[Supervised[Controller], ...] = (licenses, *further)
+        self._beside = tuple(beside)
 
     async def run(self) -> None:
         """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self._controllers:
                 group.create_task(each.controller.follow())
+            for run in self._beside:
+                group.create_task(run())
             group.create_task(self._elect())
 
     async def _elect(self) -> None:

@@ -62,6 +62,8 @@ class ManagerMetrics:
         self._entry_failures = counter("svc_manager_spire_entry_failures", text, ["action"])
         # The name is that of the specification.
         self._policies = gauge("svc_manager_policies_total", "Policies, by the kind cluster or namespace", ["kind"])
+        text = "Answers to proxies that ask for the policies of their namespace"
+        self._policy_requests = counter("svc_manager_policy_requests", text, ["result"])
         text = "Bundles and packages: fetched from a peer (pull), served to one or written to SPIRE (push)"
         self._exchanges = counter("svc_manager_bundle_exchange", text, ["direction", "result"])
         self._begin(controllers)
@@ -72,6 +74,8 @@ class ManagerMetrics:
             self._reviews.labels("CREATE", "pods", result)
         for kind in ("cluster", "namespace"):
             self._policies.labels(kind)
+        for result in ("sent", "unchanged", "denied", "not_ready"):
+            self._policy_requests.labels(result)
         for action in ("create", "update", "delete"):
             self._entry_failures.labels(action)
         for result in ("success", "error"):
@@ -94,6 +98,10 @@ class ManagerMetrics:
     def policies(self, kind: str, count: int) -> None:
         """Set how many policies there are."""
         self._policies.labels(kind).set(count)
+
+    def policies_requested(self, result: str) -> None:
+        """Count an answer to a proxy."""
+        self._policy_requests.labels(result).inc()
 
     def reloaded(self) -> None:
         """Count that a configuration was put in force."""

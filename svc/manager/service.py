@@ -28,7 +28,7 @@ from svc.manager.admission.controller import WebhookController
 from svc.manager.admission.server import Answer, WebhookServer, answers
 from svc.manager.config import ManagerSettings, WebhookSettings
 from svc.manager.context import ClusterContext
-from svc.manager.control import CONTROLLERS, Control, Controller, Supervised
+from svc.manager.control import CONTROLLERS, Control, Controller, ControllerT, Supervised
 from svc.manager.federation.controller import FederationController
 from svc.manager.federation.exchange import BundleExchangeController
 from svc.manager.hotconfig import RESTART_SECONDS, HotConfiguration, ManagerConfiguration
@@ -39,6 +39,7 @@ from svc.manager.metricspage.access import MetricsAccess
 from svc.manager.networkpolicies.controller import LONGEST_PAUSE, NetworkPolicyController
 from svc.manager.policies.controller import PolicyController
 from svc.manager.policies.review import LicenseEffect
+from svc.manager.policies.server import PolicyServer
 from svc.manager.reviews import Reviews
 from svc.process.clock import utc_now
 from svc.process.daemon import Daemon
@@ -49,6 +50,7 @@ from svc.telemetry.health import Health
 from svc.telemetry.log_limits import FailureStreak
 from svc.telemetry.logs import emit, log_reload, log_reload_refused
 
+Changed = Callable[[], object]
 #: A configuration of the cluster is in force, and it was read from the API server.
 CONFIGURATION: Final = "configuration"
 #: The server of the webhook listens, with a certificate.
@@ -96,6 +98,8 @@ class Manager(Daemon[ManagerSettings]):
         self._context: ClusterContext | None = None
         self._control: Control | None = None
         self._policies: PolicyController | None = None
+        self._entries: EntryController | None = None
+        self._server: PolicyServer | None = None
         self._controlling: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
         self._valid = False
@@ -182,8 +186,12 @@ class Manager(Daemon[ManagerSettings]):
             yield Supervised(partial(IssuerKeysController, context, issuer, os.urandom), self._metrics)
         if spire is not None:
             make = partial(EntryController, context, spire, self._reactor)
-            yield Supervised(make, self._metrics, longest_pause=spire.every)
-        policies = Supervised(partial(PolicyController, context), self._metrics, longest_pause=LONGEST_PAUSE)
+            entries = Supervised(self._served(make), self._metrics, longest_pause=spire.every)
+            self._entries = entries.controller
+            yield entries
+        policies = Supervised(
+            self._served(partial(PolicyController, context)), self._metrics, longest_pause=LONGEST_PAUSE
+        )
         self._policies = policies.controller
         yield policies
         if context.settings.federation is not None and spire is not None:
@@ -197,6 +205,33 @@ class Manager(Daemon[ManagerSettings]):
         # Also where there shall be none: those that are there are deleted.
         yield Supervised(partial(NetworkPolicyController, context), self._metrics, longest_pause=LONGEST_PAUSE)
 
+    def _served(self, make: Callable[[Changed], ControllerT]) -> Callable[[Changed], ControllerT]:
+        """Make a controller whose changes proxies that wait for policies are told."""
+
+        def made(changed: Changed) -> ControllerT:
+            def both() -> None:
+                changed()
+                if self._server is not None:
+                    self._server.changed()
+
+            return make(both)
+
+        return made
+
+    def _policy_server(self, context: ClusterContext) -> PolicyServer | None:
+        spire, address = context.settings.spire, self.settings.controlPlaneAddr
+        if spire is None or address is None:
+            return None
+        return PolicyServer(
+            context,
+            spire,
+            address,
+            self._reactor,
+            ready=lambda: self._entries is not None and self._entries.synced,
+            namespace_of=lambda spiffe_id: None if self._entries is None else self._entries.namespace_of(spiffe_id),
+            published=lambda namespace: None if self._policies is None else self._policies.published(namespace),
+        )
+
     def _configured(self, client: Client, configuration: ManagerConfiguration) -> None:
         """Run the controllers under another configuration; those before are cancelled first."""
         former, self._controlling = self._controlling, None
@@ -204,8 +239,10 @@ class Manager(Daemon[ManagerSettings]):
             self._access.use(configuration.tls)
         namespace, cluster = self.settings.namespace, configuration.cluster
         context = ClusterContext(client, namespace, cluster, self._metrics, self._now, self._failed)
-        self._context = context
-        self._control = Control(context, self._identity, self._further(context))
+        self._context, self._entries = context, None
+        self._server = server = self._policy_server(context)
+        beside = () if server is None else (server.run,)
+        self._control = Control(context, self._identity, self._further(context), beside)
         self._controlling = asyncio.ensure_future(self._controlled(self._control, former))
         self._health.holds(CONFIGURATION)
         log_reload(self.log, DaemonEvent.CONFIG_LOADED, attributes={"trust_domain": cluster.trustDomain})

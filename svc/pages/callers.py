@@ -164,15 +164,17 @@ def caller_site(
     reactor: Any,
     *,
     connections: int = MAX_CONNECTIONS,
+    age: float | None = None,
     request: type[BodyRequest] = BodyRequest,
 ) -> WrappingFactory:
     """
     An HTTP site for attested callers.
 
-    At most ``connections`` are open; for one more, the oldest of the caller that has most is closed. ``request`` says
-    how large a body may be.
+    At most ``connections`` are open; for one more, the oldest of the caller that has most is closed. A connection ends
+    with its first answer after ``age`` seconds. ``request`` says how large a body may be.
     """
     site = QuietSite(root, requestFactory=request, timeout=IDLE_SECONDS, reactor=reactor)
+    site.age = age
     return _Connections(site, refused, identify, reactor, connections)
 
 

@@ -83,6 +83,12 @@ class ManagerMetricsTests(SynchronousTestCase):
         self.metrics.policies("namespace", 2)
         self.assertEqual(2.0, self.value("policies_total", kind="namespace"))
 
+    def test_policy_requests(self) -> None:
+        """Answers to proxies; all series are there."""
+        self.assertEqual(0.0, self.value("policy_requests_total", result="denied"))
+        self.metrics.policies_requested("sent")
+        self.assertEqual(1.0, self.value("policy_requests_total", result="sent"))
+
     def test_reloads(self) -> None:
         """A success is that of all sources, an error that of one."""
         self.metrics.reloaded()

@@ -20,7 +20,14 @@ from svc.kube.cache import Cache, run_all
 from svc.kube.kinds import FOREIGN_CLUSTERS, SERVICE_ACCOUNTS
 from svc.manager.config import SpireSettings
 from svc.manager.context import ClusterContext, spire_server
-from svc.manager.identities.entries import due_changes, federated_domains, m2m_entry, wanted_entries, written_bundles
+from svc.manager.identities.entries import (
+    account_id,
+    due_changes,
+    federated_domains,
+    m2m_entry,
+    wanted_entries,
+    written_bundles,
+)
 from svc.spire.entries import EntryChanges, RegistrationEntry
 from svc.spire.errors import EntryRefused
 from svc.spire.server import EntryFailure
@@ -53,14 +60,16 @@ class EntryController:
         self._ttl = int(spire.x509SvidTtl)
         self._namespace = context.namespace
         self._changed = changed
+        #: The namespaces of the identities of service accounts; None when it is to be made anew.
+        self._table: dict[SpiffeID, str] | None = None
         self._written: frozenset[str] = frozenset()
         self._peers = (
             None if context.settings.federation is None else context.cache(FOREIGN_CLUSTERS, self._peers_changed)
         )
         self._every = spire.every
         self._metrics = context.metrics
-        self._namespaces = context.enabled_namespaces(changed)
-        self._accounts = context.cache(SERVICE_ACCOUNTS, changed)
+        self._namespaces = context.enabled_namespaces(self._accounts_changed)
+        self._accounts = context.cache(SERVICE_ACCOUNTS, self._accounts_changed)
         self._source = WorkloadSource(
             spire.spiffeSocketPath,
             reactor=reactor,
@@ -75,6 +84,21 @@ class EntryController:
     def caches(self) -> tuple[Cache, ...]:
         """What it follows."""
         return self._namespaces, self._accounts, *(() if self._peers is None else (self._peers,))
+
+    @property
+    def synced(self) -> bool:
+        """Whether all namespaces and service accounts were read once."""
+        return self._namespaces.synced.is_set() and self._accounts.synced.is_set()
+
+    def namespace_of(self, spiffe_id: SpiffeID) -> str | None:
+        """Return the namespace of the service account whose entry has an identity; None where there is none."""
+        if self._table is None:
+            self._table = {
+                account_id(self._trust_domain, namespace, name): namespace
+                for namespace, name in self._accounts.objects
+                if ("", namespace) in self._namespaces.objects
+            }
+        return self._table.get(spiffe_id)
 
     async def follow(self) -> None:
         # The Workload API may come long after the manager, as SPIRE does.
@@ -111,6 +135,10 @@ class EntryController:
             return wanted()
         federated, recorded = federated_domains(self._written, await self._server.federated_bundles(), stored)
         return [*wanted(federates_with=federated), m2m_entry(self._namespace, self._parent_id, recorded)]
+
+    def _accounts_changed(self) -> None:
+        self._table = None
+        self._changed()
 
     def _peers_changed(self) -> None:
         """The status of a peer is written at each poll, and other bundles are rare."""

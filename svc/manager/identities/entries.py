@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
 from svc.errors import SvcError
-from svc.identity import SpiffeID
+from svc.identity import SpiffeID, TrustDomain
 from svc.kube.client import Object
 from svc.naming import ENTRY_OWNER, M2M_PATH, MANAGER
 from svc.spire.entries import MAX_NAMES, EntryChanges, RegistrationEntry, changes
@@ -55,6 +55,11 @@ def wanted_entries(
     if len(found) > limit:
         raise AccountsTooMany(count=len(found), limit=limit)
     return [_entry(namespace, name, parent_id, ttl, federates_with) for namespace, name in found]
+
+
+def account_id(trust_domain: TrustDomain, namespace: str, name: str) -> SpiffeID:
+    """Return the SPIFFE ID of a service account."""
+    return SpiffeID(trust_domain, f"/ns/{namespace}/sa/{name}")
 
 
 def m2m_entry(namespace: str, parent_id: SpiffeID, federates_with: frozenset[str] = frozenset()) -> RegistrationEntry:
@@ -117,7 +122,7 @@ def _entry(
     namespace: str, name: str, parent_id: SpiffeID, ttl: int, federates_with: frozenset[str]
 ) -> RegistrationEntry:
     selectors = frozenset({f"k8s:ns:{namespace}", f"k8s:sa:{name}"})
-    spiffe_id = SpiffeID(parent_id.trust_domain, f"/ns/{namespace}/sa/{name}")
+    spiffe_id = account_id(parent_id.trust_domain, namespace, name)
     return RegistrationEntry(
         spiffe_id, parent_id, selectors, x509_svid_ttl=ttl, federates_with=federates_with, owner=ENTRY_OWNER
     )

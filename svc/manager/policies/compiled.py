@@ -6,7 +6,7 @@ A policy that is no longer valid stays as it was compiled last, so that no defec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from svc import naming
@@ -15,7 +15,7 @@ from svc.kube.client import Object
 from svc.kube.kinds import CONFIG_MAPS
 from svc.manager.policies.resource import Key, PolicyResource
 from svc.policyfiles.files import MAX_ALL_RULES
-from svc.policyfiles.published import MAX_PUBLISHED
+from svc.policyfiles.published import MAX_PUBLISHED, PublishedPolicies, PublishedRefused
 from svc.strictyaml import MAX_DOCUMENTS, json_text, loads_all
 
 #: What a ConfigMap can hold, with room for what else is in the object.
@@ -89,6 +89,25 @@ def compiled_text(namespace: str, documents: Sequence[Document]) -> str:
     if (size := len(text.encode())) > MAX_TEXT:
         raise CompiledTooLarge("policies_too_large", namespace=namespace, size=size, limit=MAX_TEXT)
     return text
+
+
+def published_list(
+    namespace: str, documents: Sequence[Document], written: Callable[[], Mapping[Key, Document]]
+) -> PublishedPolicies:
+    """
+    Write the documents of a namespace as its proxies get them from the manager.
+
+    Args:
+        namespace: its name.
+        documents: by :func:`documents_for`.
+        written: returns those of its ConfigMap, which stay where these are too many or too large.
+    """
+    try:
+        compiled_text(namespace, documents)
+        return PublishedPolicies.of(namespace, documents)
+    except (CompiledTooLarge, PublishedRefused):
+        stay = written()
+        return PublishedPolicies.of(namespace, [stay[key] for key in sorted(stay, key=order)])
 
 
 def compiled_map(namespace: str, text: str) -> Object:

@@ -8,9 +8,10 @@ deletes it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
+from typing import Final, NamedTuple, Self
 
 from twisted.logger import Logger
 
@@ -28,11 +29,13 @@ from svc.manager.policies.compiled import (
     compiled_map,
     compiled_text,
     documents_for,
+    published_list,
     read_compiled,
 )
 from svc.manager.policies.overlap import conflict
 from svc.manager.policies.resource import KINDS, Key, PolicyResource, defects, key_of, read_policy
 from svc.manager.policies.status import Outcome, policy_status
+from svc.policyfiles.published import PublishedPolicies
 from svc.settings import ConfigInvalid
 from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
@@ -47,6 +50,19 @@ class _Programmed:
 
     documents: Mapping[Key, Document]
     failure: SvcError | None = None
+
+
+class _Content(NamedTuple):
+    """All policies, the valid ones of them, and the keys of the others."""
+
+    found: Mapping[Key, PolicyResource | ConfigInvalid]
+    valid: Sequence[PolicyResource]
+    invalid: frozenset[Key]
+
+    @classmethod
+    def of(cls, found: Mapping[Key, PolicyResource | ConfigInvalid]) -> Self:
+        valid = [each for each in found.values() if isinstance(each, PolicyResource)]
+        return cls(found, valid, frozenset(found).difference(each.key for each in valid))
 
 
 class PolicyController:
@@ -66,11 +82,17 @@ class PolicyController:
         self._now = context.now
         self._metrics = context.metrics
         self._changed = changed
-        self._namespaces = context.cache(NAMESPACES, changed)
-        self._maps = context.named(CONFIG_MAPS, naming.COMPILED_CONFIG_MAP, changed)
+        self._namespaces = context.cache(NAMESPACES, self._touched)
+        self._maps = context.named(CONFIG_MAPS, naming.COMPILED_CONFIG_MAP, self._touched)
         self._objects = {name: context.cache(kind, self._seen) for name, (kind, _label, _model) in KINDS.items()}
         #: What was read of objects, by what changes when their content does.
         self._read: dict[tuple[Key, str, int], PolicyResource | ConfigInvalid] = {}
+        #: What there is, with the valid ones and the others by key; None when it is to be read anew.
+        self._content: _Content | None = None
+        #: The documents of each namespace whose proxies ask for them, with what they are sent as.
+        self._published: dict[str, tuple[list[Document], PublishedPolicies]] = {}
+        #: What is sent as long as nothing changes.
+        self._answers: dict[str, PublishedPolicies] = {}
         #: What each namespace was given last.
         self._given: dict[str, Mapping[Key, Document]] = {}
         #: How each policy meets others.
@@ -111,9 +133,7 @@ class PolicyController:
         Raises:
             KubernetesError: one was refused; the others are as they should be.
         """
-        found = self._all()
-        valid = [each for each in found.values() if isinstance(each, PolicyResource)]
-        invalid = {key for key, each in found.items() if not isinstance(each, PolicyResource)}
+        found, valid, invalid = _Content.of(self._all())
         enabled = {name for name, each in self._living() if self._is_enabled(name, each)}
         programmed = {
             name: await self._program(name, labels, valid, invalid)
@@ -143,8 +163,36 @@ class PolicyController:
         if failures:
             raise failures[0]
 
+    def published(self, namespace: str) -> PublishedPolicies | None:
+        """
+        Return what the proxies of a namespace get of this replica, as every other one does.
+
+        Returns:
+            None as long as not everything was read once, or for a namespace that is not there.
+        """
+        there = self._namespaces.objects.get(("", namespace))
+        if there is None or not all(each.synced.is_set() for each in self.caches):
+            self._published.pop(namespace, None)
+            return None
+        if namespace not in self._answers:
+            self._answers[namespace] = self._publish(namespace, there["metadata"].get("labels") or {})
+        return self._answers[namespace]
+
+    def _publish(self, namespace: str, labels: Mapping[str, str]) -> PublishedPolicies:
+        if self._content is None:
+            self._content = _Content.of(self._all())
+        content, found = self._content, self._maps.objects.get((namespace, naming.COMPILED_CONFIG_MAP))
+        written = cache(lambda: {} if found is None else read_compiled(found))
+        # As the leader has it in the ConfigMap, so that all replicas agree.
+        kept = {key: each for key, each in written().items() if key in content.invalid} if content.invalid else {}
+        documents = documents_for(content.valid, namespace, labels, kept)
+        former = self._published.get(namespace)
+        if former is None or former[0] != documents:
+            former = self._published[namespace] = documents, published_list(namespace, documents, written)
+        return former[1]
+
     async def _program(
-        self, namespace: str, labels: Mapping[str, str], valid: Iterable[PolicyResource], invalid: set[Key]
+        self, namespace: str, labels: Mapping[str, str], valid: Iterable[PolicyResource], invalid: Container[Key]
     ) -> _Programmed:
         """Give a namespace its documents; those of before stay where that is not possible."""
         await asyncio.sleep(0)
@@ -229,13 +277,18 @@ class PolicyController:
     def _seen(self) -> None:
         for name, (_kind, label, _model) in KINDS.items():
             self._metrics.policies(label, len(self._objects[name].objects))
+        self._touched()
+
+    def _touched(self) -> None:
+        self._content = None
+        self._answers.clear()
         self._changed()
 
     def _all(self) -> dict[Key, PolicyResource | ConfigInvalid]:
         """Read what is new."""
         read: dict[tuple[Key, str, int], PolicyResource | ConfigInvalid] = {}
-        for cache in self._objects.values():
-            for each in cache.objects.values():
+        for followed in self._objects.values():
+            for each in followed.objects.values():
                 metadata = each["metadata"]
                 version = (key_of(each), metadata["uid"], metadata.get("generation", 0))
                 read[version] = self._read.get(version) or _content(each)

@@ -79,6 +79,13 @@ class ManagerEvent(Event):
     )
     POLICY_CHANGED = ("svc.manager.policy.changed", AUDIT, INFO, "success", "a policy is made, changed or deleted")
     POLICY_REFUSED = ("svc.manager.policy.refused", SECURITY, WARN, "failure", "a change of a policy was refused")
+    POLICIES_DENIED = (
+        "svc.manager.policies.denied",
+        SECURITY,
+        WARN,
+        "failure",
+        "a workload did not get policies",
+    )
     RECONCILE_FAILED = (
         "svc.manager.reconcile.failed",
         OPERATIONAL,

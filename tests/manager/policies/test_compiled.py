@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from hypothesis import given
@@ -15,6 +16,8 @@ from svc.manager.policies.compiled import (
     compiled_map,
     compiled_text,
     documents_for,
+    order,
+    published_list,
     read_compiled,
 )
 from svc.manager.policies.resource import PolicyResource, read_policy
@@ -22,6 +25,7 @@ from svc.policy.engine import PolicySet
 from svc.policy.rules import ConnectionFacts, RequestFacts
 from svc.policyfiles.files import KINDS, policy_files, with_own
 from svc.settings import parse_all
+from svc.strictyaml import MAX_DOCUMENTS
 from tests.manager.policies.objects import policy, policy_object, rules
 
 CLIENT = SpiffeID.parse("spiffe://x.org/ns/a/sa/b")
@@ -114,6 +118,21 @@ def naive(cluster: list[PolicyResource], own: list[PolicyResource], objects: lis
     narrowing = [*objects, *(each for each in own if each.key[0] == "SvcPolicy")]
     ranks = [allowing for each in (cluster, local, narrowing) if (allowing := those(each, "Allow"))]
     return bool(ranks) and all(any(matches(each) for each in allowing) for allowing in ranks)
+
+
+class PublishedListTests(SynchronousTestCase):
+    """What proxies get from the manager."""
+
+    def test_list(self) -> None:
+        """The documents that the ConfigMap has, read back or not; those in it where others are too many."""
+        found = [read_policy(policy_object(name, authorization=rules())) for name in ("a", "b")]
+        documents = documents_for(found, "shop", {}, {})
+        published = published_list("shop", documents, dict)
+        written = read_compiled(compiled_map("shop", compiled_text("shop", documents)))
+        again = published_list("shop", [written[key] for key in sorted(written, key=order)], dict)
+        self.assertEqual(published, again)
+        self.assertEqual(documents, json.loads(published.data)["documents"])
+        self.assertEqual(published, published_list("shop", documents * (MAX_DOCUMENTS // 2 + 1), lambda: written))
 
 
 class DecisionTests(SynchronousTestCase):

@@ -1,0 +1,225 @@
+"""
+The listener of ``controlPlaneAddr`` on every replica: workloads over mutual TLS with the manager's SVID.
+
+The port opens when the SVID is there, which may be long after the manager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Final
+
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from svc.errors import SvcError
+from svc.identity import BundleSet, SpiffeID, SvidEvidence, TrustDomain, X509Svid
+from svc.manager.config import SpireSettings
+from svc.manager.context import ClusterContext, own_svid
+from svc.manager.policies.endpoint import PolicyPages, PolicyRequestRefused
+from svc.pages.callers import TlsCaller, caller_site
+from svc.pages.mutual_tls import TlsListener
+from svc.policyfiles.published import PublishedPolicies
+from svc.settings import HostPort
+from svc.telemetry.events.manager import ManagerEvent
+from svc.telemetry.log_limits import RecordLimiter
+from svc.telemetry.logs import emit
+from svc.transport.addresses import TcpAddress
+from svc.transport.creators import TlsIdentity
+from svc.transport.errors import PeerDenied, PeerSvidInvalid, TransportError
+from svc.transport.observer import NullObserver, Role
+from svc.workload.errors import CredentialsMissing
+from svc.workload.source import WorkloadSource
+
+#: One for each proxy of the cluster that waits for a change at this replica.
+MAX_CONNECTIONS: Final = 4096
+#: Seconds after which a connection ends with its next answer: the next one has the SVIDs of then.
+AGE: Final = 300.0
+#: Seconds between two looks at the own SVID, while there is none.
+_SVID_SECONDS: Final = 1.0
+#: Seconds in which changes are put together.
+_TOGETHER: Final = 0.05
+#: One record a second for each identity and reason.
+_REFUSAL_SECONDS: Final = 1.0
+_MAX_KINDS: Final = 1024
+
+
+class PolicyServer:
+    """
+    Serves policies to workloads.
+
+    Args:
+        address: where.
+        reactor: the asyncio reactor.
+        ready: see :class:`~svc.manager.policies.endpoint.PolicyPages`, as the two that follow.
+    """
+
+    log = Logger()
+
+    def __init__(
+        self,
+        context: ClusterContext,
+        spire: SpireSettings,
+        address: HostPort,
+        reactor: Any,
+        *,
+        ready: Callable[[], bool],
+        namespace_of: Callable[[SpiffeID], str | None],
+        published: Callable[[str], PublishedPolicies | None],
+    ) -> None:
+        self._context = context
+        self._reactor = reactor
+        self._source = WorkloadSource(
+            spire.spiffeSocketPath, reactor=reactor, start_timeout=None, trust_domain=context.trust_domain
+        )
+        self._limiter = RecordLimiter(_REFUSAL_SECONDS, _MAX_KINDS)
+        self._due: IDelayedCall | None = None
+        self._failed = ""
+        self._pages = PolicyPages(
+            ready,
+            namespace_of,
+            published,
+            context.metrics.policies_requested,
+            self._record,
+            clock=reactor,
+            now=context.now,
+        )
+        self._listener = policy_listener(
+            TcpAddress(address.host, address.port),
+            _OwnIdentity(self._source),
+            context.trust_domain,
+            self._pages,
+            self._record,
+            now=context.now,
+            reactor=reactor,
+        )
+
+    def changed(self) -> None:
+        """Look at what waits, soon."""
+        if self._due is None and self._listener.running:
+            self._due = self._reactor.callLater(_TOGETHER, self._look)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        loop = asyncio.get_running_loop()
+        self._source.startService()
+        try:
+            while True:
+                if not self._listener.running:
+                    self._open()
+                await asyncio.sleep(_SVID_SECONDS)
+        finally:
+            if self._due is not None:
+                self._due.cancel()
+                self._due = None
+            closed = self._listener.stopService()
+            self._pages.release()
+            if closed is not None:
+                await closed.asFuture(loop)
+            await self._source.stopService().asFuture(loop)
+
+    def _open(self) -> None:
+        try:
+            own_svid(self._source)
+            self._listener.startService()
+            self._failed = ""
+        except CredentialsMissing:
+            # SPIRE may come long after the manager.
+            self._failed = ""
+        except SvcError as error:
+            if error.reason != self._failed:
+                emit(
+                    self.log,
+                    ManagerEvent.RECONCILE_FAILED,
+                    detail_reason=error.reason,
+                    detail=str(error),
+                    attributes={"controller": "policy-endpoint"},
+                )
+            self._failed = error.reason
+
+    def _look(self) -> None:
+        self._due = None
+        self._pages.changed()
+
+    def _record(self, error: SvcError, spiffe_id: SpiffeID | None) -> None:
+        omitted = self._limiter.admit((spiffe_id, error.reason), self._reactor.seconds())
+        if omitted is not None:
+            emit(
+                self.log,
+                ManagerEvent.POLICIES_DENIED,
+                peer_spiffe_id=None if spiffe_id is None else str(spiffe_id),
+                detail_reason=error.reason,
+                detail=str(error),
+                attributes={"suppressed": omitted} if omitted else {},
+            )
+
+
+def policy_listener(
+    address: TcpAddress,
+    identity: TlsIdentity,
+    trust_domain: TrustDomain,
+    pages: PolicyPages,
+    refused: Callable[[SvcError, SpiffeID | None], None],
+    *,
+    now: Callable[[], datetime],
+    reactor: Any,
+) -> TlsListener:
+    """
+    Make the listener of the pages.
+
+    Args:
+        address: where.
+        identity: the manager's.
+        trust_domain: those of other ones are refused in the handshake.
+        pages: what is served.
+        refused: receives why a connection is closed.
+        now: returns the time, aware.
+        reactor: the reactor.
+    """
+
+    def own_domain_only(peer: SvidEvidence) -> None:
+        if peer.spiffe_id.trust_domain != trust_domain:
+            raise PolicyRequestRefused("policy_caller_unknown", spiffe_id=peer.spiffe_id)
+
+    site = caller_site(
+        pages, lambda error, _caller: refused(error, None), TlsCaller, reactor, connections=MAX_CONNECTIONS, age=AGE
+    )
+    return TlsListener(
+        address,
+        identity,
+        own_domain_only,
+        site,
+        now,
+        reactor,
+        _Handshakes(refused),
+        what="the endpoint of workloads",
+        key="controlPlaneAddr",
+    )
+
+
+class _Handshakes(NullObserver):
+    """Reports peers whose identity is refused in the handshake."""
+
+    def __init__(self, refused: Callable[[SvcError, SpiffeID | None], None]) -> None:
+        self._refused = refused
+
+    def handshake_failed(self, role: Role, error: TransportError, address: str) -> None:
+        if isinstance(error, PeerDenied | PeerSvidInvalid):
+            self._refused(error, None)
+
+
+class _OwnIdentity:
+    """The SVID and the bundles of the manager; implements :class:`~svc.transport.creators.TlsIdentity`."""
+
+    def __init__(self, source: WorkloadSource) -> None:
+        self._source = source
+
+    @property
+    def svid(self) -> X509Svid:
+        return own_svid(self._source)
+
+    @property
+    def bundles(self) -> BundleSet:
+        return self._source.bundles
