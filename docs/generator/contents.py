@@ -80,6 +80,8 @@ def files() -> dict[Path, Maker]:
     chart: dict[Path, Maker] = {
         FOLDER / "chart" / configuration.schema_file("values"): lambda: configuration.schema("values"),
         FOLDER / "chart" / "values.yaml": configuration.chart_values,
+        # Helm reads nothing outside the chart.
+        FOLDER / "chart" / "alerts.yaml": (FOLDER / "alerts" / "alerts.yaml").read_text,
     }
     resources: dict[Path, Maker] = {
         FOLDER / "crds" / f"{name}.yaml": lambda name=name: customresources.definition(name)  # type: ignore[misc]

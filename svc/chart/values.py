@@ -24,6 +24,9 @@ from svc.settings import Duration, HostPort, Items, Settings
 
 #: A label of RFC 1123.
 _NAME: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
+#: A label of a Kubernetes object, with an optional prefix, and its value.
+_LABEL_KEY: Final = r"^([a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
+_LABEL_VALUE: Final = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
 #: A host with an optional port and an optional path.
 _REGISTRY: Final = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[0-9]{1,5})?(/[a-z0-9._-]+)*$"
 
@@ -192,10 +195,15 @@ class MonitoringSettings(Settings):
     namespace: str = Field(default="monitoring", pattern=_NAME)
     """The namespace of the Prometheus, from which alone metrics can be read where there are network policies."""
     enabled: bool = False
-    """Whether a ServiceMonitor and a PodMonitor are made, for the Prometheus Operator; the cluster has to know both
-    kinds."""
-    interval: str = Field(default="30s", pattern=r"^[1-9][0-9]{0,4}(s|m)$")
-    """How often metrics are read."""
+    """Whether ServiceMonitors, a PodMonitor and a PrometheusRule with the [alerts](telemetry.md#alerts) are made, for
+    the Prometheus Operator; the cluster has to know these kinds."""
+    labels: dict[Annotated[str, Field(pattern=_LABEL_KEY)], Annotated[str, Field(pattern=_LABEL_VALUE)]] = Field(
+        default_factory=dict, max_length=16, json_schema_extra={"additionalProperties": False}
+    )
+    """Labels of these objects beside those of the chart, by which a Prometheus selects them, such as
+    `release: kube-prometheus-stack`."""
+    interval: str = Field(default="30s", pattern=r"^((1[5-9]|[2-5][0-9]|60)s|1m)$")
+    """How often metrics are read: `15s` to `60s`."""
 
 
 class NetworkPoliciesSettings(Settings):

@@ -10,6 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc import __version__, strictyaml
 from svc.agent.config import AgentSettings
 from svc.authority.config import AuthoritySettings
+from svc.data import FOLDER
 from svc.manager.config import ClusterSettings, ManagerSettings
 from svc.manager.hooks import TrustDomainChanged
 from svc.manager.tap import Options as ManagerOptions
@@ -31,6 +32,8 @@ from tests.peers.pages import page
 #: What has all that a node has, and why.
 OUTSIDE = {"spire-agent": "hostPID", "svc-agent": "privileged"}
 SCRAPE = f"{DOMAIN}/prometheus-scrape"
+#: What the chart makes for the Prometheus Operator.
+MONITORING = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
 
 
 class ObjectTests(SynchronousTestCase):
@@ -355,7 +358,7 @@ class MetricsTests(SynchronousTestCase):
 
     def test_monitors(self) -> None:
         """Monitors select what is rendered, at the interval of the values; by default there are none."""
-        self.assertEqual([], Rendered().of("ServiceMonitor", "PodMonitor"))
+        self.assertEqual([], Rendered().of(*MONITORING))
         chart = Rendered({"monitoring": {"enabled": True, "interval": "15s"}})
         [monitor] = chart.of("ServiceMonitor")
         labels = monitor["spec"]["selector"]["matchLabels"].items()
@@ -369,6 +372,56 @@ class MetricsTests(SynchronousTestCase):
         self.assertEqual("15s", pods["spec"]["podMetricsEndpoints"][0]["interval"])
         self.assertEqual({LABEL_INJECTED: "true"}, pods["spec"]["selector"]["matchLabels"])
         self.assertEqual([METRICS_PORT], [each["port"] for each in pods["spec"]["podMetricsEndpoints"]])
+
+    def test_jobs(self) -> None:
+        """The operator makes the jobs that the alerts name: of Services by a label, of proxies by a constant."""
+        chart = Rendered({"monitoring": {"enabled": True}, "manager": {"metricsSecure": True}})
+        jobs = set()
+        for monitor in chart.of("ServiceMonitor"):
+            self.assertEqual("app.kubernetes.io/name", monitor["spec"]["jobLabel"])
+            for service in chart.of("Service"):
+                if selects(monitor["spec"]["selector"], service["metadata"]["labels"]):
+                    jobs.add(service["metadata"]["labels"]["app.kubernetes.io/name"])
+        self.assertEqual({name for name, _port, _path in self.PARTS}, jobs)
+        [pods] = chart.of("PodMonitor")
+        [endpoint] = pods["spec"]["podMetricsEndpoints"]
+        self.assertEqual([{"targetLabel": "job", "replacement": "svc-proxy"}], endpoint["relabelings"])
+
+    def test_rules(self) -> None:
+        """The rules of the operator are those of the file, expressions and templates included."""
+        [rule] = Rendered({"monitoring": {"enabled": True}}).of("PrometheusRule")
+        self.assertEqual(strictyaml.loads((FOLDER / "alerts" / "alerts.yaml").read_text()), rule["spec"])
+
+    def test_labels_of_monitors(self) -> None:
+        """Labels of the values are beside those of the chart, and replace none."""
+        given = {"release": "stack", "example.org/team": "", "app.kubernetes.io/managed-by": "somebody"}
+        for monitor in Rendered({"monitoring": {"enabled": True, "labels": given}}).of(*MONITORING):
+            labels = monitor["metadata"]["labels"]
+            self.assertEqual(("stack", "", "Helm"), tuple(labels[each] for each in given))
+            self.assertEqual("svc-core", labels["app.kubernetes.io/part-of"])
+
+    def test_disabled_parts(self) -> None:
+        """A monitor is made where it selects something: it goes with the last endpoint."""
+        off: Document = {"metricsAddr": "0"}
+        monitoring = {"monitoring": {"enabled": True}}
+        others = {"agent": off, "spire": {"server": off, "agent": off}}
+        statsd = {"agent": off, "spire": {"statsd": {"enabled": True, "address": "a:8125"}}}
+        secure = {"metricsSecure": True}
+        cases: list[tuple[Document, set[str]]] = [
+            ({}, {"svc-core", "svc-proxy"}),
+            ({"proxy": off}, {"svc-core"}),
+            ({"proxy": {"metricsAddr": ""}}, {"svc-core"}),
+            (others, {"svc-core", "svc-proxy"}),
+            (statsd, {"svc-core", "svc-proxy"}),
+            ({**others, "manager": off}, {"svc-proxy"}),
+            ({**statsd, "manager": off}, {"svc-proxy"}),
+            ({**others, "manager": secure}, {"svc-manager", "svc-proxy"}),
+            ({"manager": {**off, **secure}}, {"svc-core", "svc-proxy"}),
+            ({**others, "manager": {**off, **secure}, "proxy": off}, set()),
+        ]
+        for values, wanted in cases:
+            found = Rendered({**values, **monitoring}).of("ServiceMonitor", "PodMonitor")
+            self.assertEqual(wanted, {each["metadata"]["name"] for each in found}, values)
 
     def test_secure_monitor(self) -> None:
         """A manager with HTTPS has a monitor of its own, which alone sends a token; every Service has one monitor."""

@@ -53,6 +53,13 @@ class ValuesTests(SynchronousTestCase):
             ({"agent": {"kubeletDir": "var/lib/kubelet"}}, "at '/agent/kubeletDir'"),
             ({"proxy": {"resources": {"limits": {"memory": "lots"}}}}, "at '/proxy/resources/limits/memory'"),
             ({"monitoring": {"interval": "30"}}, "at '/monitoring/interval'"),
+            ({"monitoring": {"interval": "5s"}}, "at '/monitoring/interval'"),
+            ({"monitoring": {"interval": "14s"}}, "at '/monitoring/interval'"),
+            ({"monitoring": {"interval": "61s"}}, "at '/monitoring/interval'"),
+            ({"monitoring": {"interval": "2m"}}, "at '/monitoring/interval'"),
+            ({"monitoring": {"labels": {"re lease": "a"}}}, "at '/monitoring/labels'"),
+            ({"monitoring": {"labels": {"release": "a b"}}}, "at '/monitoring/labels/release'"),
+            ({"monitoring": {"labels": {"release": 1}}}, "at '/monitoring/labels/release'"),
             ({"monitoring": {"namespace": "monitoring.example"}}, "at '/monitoring/namespace'"),
             ({"networkPolicies": {"enabled": "no"}}, "at '/networkPolicies/enabled'"),
             ({"spire": {"storage": {"size": "1 Gi"}}}, "at '/spire/storage/size'"),
@@ -66,6 +73,8 @@ class ValuesTests(SynchronousTestCase):
         """The ends of a range are accepted."""
         for values in ({"manager": {"replicas": 1}}, {"manager": {"replicas": 9}}, {"manager": {"metricsAddr": 0}}):
             self.assertTrue(template(values))
+        for interval in ("15s", "60s", "1m"):
+            self.assertIn(f"interval: {interval}", template({"monitoring": {"enabled": True, "interval": interval}}))
 
     def test_place(self) -> None:
         """Another name or namespace of the release is refused with the command to use."""

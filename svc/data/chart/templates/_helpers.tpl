@@ -16,6 +16,11 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 {{- end -}}
 
+{{/* Labels of an object for the Prometheus Operator. Takes root and name. */}}
+{{- define "svc-core.monitorLabels" -}}
+{{- merge (include "svc-core.labels" . | fromYaml) .root.Values.monitoring.labels | toYaml -}}
+{{- end -}}
+
 {{/* Labels of pods. An upgrade can change all but app, by which they are selected. */}}
 {{- define "svc-core.podLabels" -}}
 app: {{ .name }}
