@@ -83,7 +83,9 @@ class MqttMetrics:
     What only MQTT has.
 
     Attributes:
-        stored: messages with an acknowledgement, forwarded to the broker; with ``ack: middleware`` those in the buffer.
+        forwarded: messages with QoS 1 or 2 that were handed over to the connection to the broker.
+        durable: messages that became durable in the buffer.
+        at_workload: messages at the level ``workload``, of which there is no record.
         acknowledged: those that the broker has acknowledged with success.
         acknowledged_early: those that the proxy has acknowledged with success.
         queued: messages in the buffer.
@@ -95,8 +97,10 @@ class MqttMetrics:
         dead_letters_kept: those that are kept now.
     """
 
-    def __init__(self, families: _MqttFamilies) -> None:
-        self.stored: Final[UnlockedCount] = families.stored.labels()
+    def __init__(self, families: _MqttFamilies, notary: _NotaryFamilies) -> None:
+        self.forwarded: Final[UnlockedCount] = families.stored.labels()
+        self.durable: Final[UnlockedCount] = families.durable.labels()
+        self.at_workload: Final[UnlockedCount] = notary.levels.labels("workload")
         self.acknowledged: Final[UnlockedCount] = families.acknowledged.labels("upstream")
         self.acknowledged_early: Final[UnlockedCount] = families.acknowledged.labels("middleware")
         self.queued: Final = families.queued
@@ -272,7 +276,7 @@ class ProxyMetrics:
     def mqtt(self) -> MqttMetrics:
         """What all MQTT listeners count; without one its families are not shown."""
         if self._mqtt is None:
-            self._mqtt = MqttMetrics(_MqttFamilies(self._registry))
+            self._mqtt = MqttMetrics(_MqttFamilies(self._registry), self._notary)
         return self._mqtt
 
     def listener(self, protocol: Protocol, direction: Direction, name: str = "") -> ListenerMetrics:
@@ -440,7 +444,13 @@ class _MqttFamilies:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.stored: Final = UnlockedCounter(
             "svc_proxy_mqtt_buffer_messages_stored",
-            "Messages with QoS 1 or 2 forwarded to the upstream broker, or stored for it with ack: middleware.",
+            "Messages with QoS 1 or 2 forwarded to the upstream broker.",
+            (),
+            registry=registry,
+        )
+        self.durable: Final = UnlockedCounter(
+            "svc_proxy_mqtt_buffer_messages_durable",
+            "Messages that became durable in the buffer.",
             (),
             registry=registry,
         )

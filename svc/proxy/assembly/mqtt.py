@@ -121,6 +121,7 @@ class MqttListeners:
             connection,
             connection,
             limits,
+            self._parts.metrics.mqtt(),
             upstream_name(settings),
             lambda session, connect: stored.attach(session, connect, connection),
             lambda: f"svc-{secrets.token_hex(8)}",

@@ -42,7 +42,7 @@ LIMITS = MqttLimits(PacketLimits(packet=64 * 1024), client_id=23, subscriptions=
 
 #: Of all sessions: to make the families takes longer than a session does.
 _REGISTRY = CollectorRegistry()
-_METRICS = ProxyMetrics(_REGISTRY).mqtt()
+METRICS = ProxyMetrics(_REGISTRY).mqtt()
 
 
 def _counters() -> dict[tuple[str, ...], float]:
@@ -191,13 +191,14 @@ class Pair:
         self.opened = 0
         self.authorizer = Authorizer()
         self._counted: dict[tuple[str, ...], float] = _counters()
+        self._counted_at_workload = METRICS.at_workload.value
         if recorder is not None:
             self.authorizer.level = Level.SIGN_REQUEST
         self.session = PassThroughSession(
             self,
             self.authorizer,
             limits,
-            _METRICS,
+            METRICS,
             "the broker",
             peer_is_proxy=peer_is_proxy,
             recorder=recorder,
@@ -270,6 +271,11 @@ class Pair:
         """What the broker got behind CONNECT, and forget it."""
         data, self.to_upstream = self.to_upstream, b""
         return read(data, "client", self.version)
+
+    @property
+    def at_workload(self) -> int:
+        """By how much the counter of messages at the level ``workload`` has moved."""
+        return METRICS.at_workload.value - self._counted_at_workload
 
     def count(self, name: str, **labels: str) -> float:
         """By how much a counter of MQTT has moved."""

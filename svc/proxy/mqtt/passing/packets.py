@@ -6,7 +6,7 @@ Nothing of an incomplete packet is passed on, so the proxy can send a packet of 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Mapping
 from typing import Final
 
 from svc.wire.mqtt import MalformedPacket, Packet, PacketLimits, Version
@@ -33,24 +33,26 @@ _TOPIC_ALIAS: Final = b"\x23"
 
 
 def skip_run(
-    data: bytes, position: int, topics: Container[bytes] | None, limit: int, aliases: bool, without: bytes = b""
-) -> tuple[int, int, int]:
+    data: bytes, position: int, topics: Mapping[bytes, bool] | None, limit: int, aliases: bool, without: bytes = b""
+) -> tuple[int, int, int, int]:
     """
     Find the packets from ``position`` on that pass as they are: short acknowledgements, and PUBLISH to ``topics``.
 
     Args:
-        topics: encoded topic names; None for any.
+        topics: encoded topic names, and whether their messages are counted; None for any topic.
         limit: octets of the largest packet.
         aliases: whether a PUBLISH may assign a topic alias, with which it does not pass.
         without: octets with which it does not pass; empty where they are not in ``data``.
 
     Returns:
         Where the first packet begins that does not pass so, or that is incomplete; how many of them are PUBLISH with a
-        quality of service above 0; how many are PUBACK or PUBREC.
+        quality of service above 0; how many are PUBACK or PUBREC; how many are PUBLISH that are counted.
     """
-    publishes = acknowledged = 0
+    publishes = acknowledged = counted = 0
+    counts = False
     end = len(data)
-    # An incomplete header ends the loop by IndexError: without a check of each index this takes half the time.
+    # An incomplete header ends the loop by IndexError, an unknown topic by KeyError: without a check of each this takes
+    # half the time.
     try:
         while True:
             qos = _QOS[data[position]]
@@ -76,8 +78,9 @@ def skip_run(
             if topics is not None:
                 name = body + 2
                 rest = name + (data[body] << 8 | data[body + 1])
-                if rest > stop or data[name:rest] not in topics:
+                if rest > stop:
                     break
+                counts = topics[data[name:rest]]
                 # Property lengths of 128 and more are left to the closer look.
                 if aliases:
                     rest += 2 if qos else 0
@@ -89,10 +92,11 @@ def skip_run(
                         break
             if qos:
                 publishes += 1
+            counted += counts
             position = stop
-    except IndexError:
+    except (IndexError, KeyError):
         pass
-    return position, publishes, acknowledged
+    return position, publishes, acknowledged, counted
 
 
 def is_large(data: bytes, position: int) -> bool:

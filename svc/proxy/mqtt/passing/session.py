@@ -70,6 +70,7 @@ MAX_TOPICS: Final = 1024
 MAX_TOPIC_OCTETS: Final = 1024
 
 _V5: Final = Version.V5
+_WORKLOAD: Final = Level.WORKLOAD
 #: What others send under names of the proxy's own is removed.
 _RESERVED: Final = PROPERTY_PREFIX.encode("ascii")
 _DROPPED: Final = b""
@@ -158,12 +159,12 @@ class PassThroughSession:
         self._ending: tuple[Cause, SvcError | None] | None = None
         #: Until when what was read is handled; None at its beginning.
         self._deadline: float | None = None
-        #: Encoded topic names to which the client may publish.
-        self._topics: set[bytes] = set()
+        #: Encoded topic names to which the client may publish, and whether at the level ``workload``.
+        self._topics: dict[bytes, bool] = {}
         #: The levels of topics, while messages are recorded.
         self._levels: dict[str, Level] = {}
         #: The same of which it may get messages, where these are decided on; see :meth:`_connack`.
-        self._delivered: set[bytes] | None = None
+        self._delivered: dict[bytes, bool] | None = None
         self._client_aliases = AssignedAliases()
         self._upstream_aliases = AssignedAliases()
         self._filters = ClientFilters(limits.subscriptions)
@@ -258,10 +259,12 @@ class PassThroughSession:
             return self._skip_runs(data, position, lambda run: self._skip_client(run, 0, without))
         aliases = self._client_aliases.maximum > 0
         limit = self._from_client.limit
-        position, publishes, _acknowledged = skip_run(data, position, self._topics, limit, aliases, without)
+        position, publishes, _acknowledged, counted = skip_run(data, position, self._topics, limit, aliases, without)
         if publishes:
-            self._metrics.stored.inc(publishes)
+            self._metrics.forwarded.inc(publishes)
             self._unacknowledged += publishes
+        if counted:
+            self._metrics.at_workload.inc(counted)
         return position
 
     def _skip_runs(self, data: bytes, position: int, skip: Callable[[bytes], int]) -> int:
@@ -384,7 +387,7 @@ class PassThroughSession:
         self._stage = _OPEN
         if packet.session_present:
             # The broker may have subscriptions that were permitted to an earlier connection and would be refused now.
-            self._delivered = set()
+            self._delivered = {}
         properties = packet.properties
         receive_maximum = properties.receive_maximum or _MOST_UNACKNOWLEDGED
         most = self._begin_records(properties.assigned_client_id, receive_maximum)
@@ -421,8 +424,8 @@ class PassThroughSession:
         if not self._recording:
             if self._records is None or not level.recorded:
                 if packet.topic:
-                    _remember(self._topics, topic)
-                return self._forward(packet, topic)
+                    _remember(self._topics, topic, counted=level is _WORKLOAD)
+                return self._forward_unrecorded(packet, topic, level)
             self._record_all()
         if len(topic) <= MAX_TOPIC_OCTETS:
             if len(self._levels) >= MAX_TOPICS:
@@ -452,7 +455,7 @@ class PassThroughSession:
         records.check(resolved)
         if not level.recorded:
             records.passed(resolved)
-            return self._forward(packet, topic)
+            return self._forward_unrecorded(packet, topic, level)
         if self._unacknowledged > 0:
             # Acknowledgements of earlier messages could not be told from that of this one.
             self._postponed = (packet, topic)
@@ -485,9 +488,14 @@ class PassThroughSession:
         # The recorder has reported a refusal of its own.
         return self._forward(packet, topic) if refusal is None else self._refuse_publish(packet, refusal)
 
+    def _forward_unrecorded(self, packet: Publish, topic: str, level: Level) -> bytes | None:
+        if level is _WORKLOAD:
+            self._metrics.at_workload.inc()
+        return self._forward(packet, topic)
+
     def _forward(self, packet: Publish, topic: str) -> bytes | None:
         if packet.qos:
-            self._metrics.stored.inc()
+            self._metrics.forwarded.inc()
             if not self._recording:
                 self._unacknowledged += 1
         if self._client_aliases.passed(packet):
@@ -555,7 +563,9 @@ class PassThroughSession:
             return self._skip_runs(data, position, lambda run: self._skip_upstream(run, 0, without))
         aliases = self._upstream_aliases.maximum > 0
         limit = self._from_upstream.limit
-        position, _publishes, acknowledged = skip_run(data, position, self._delivered, limit, aliases, without)
+        position, _publishes, acknowledged, _counted = skip_run(
+            data, position, self._delivered, limit, aliases, without
+        )
         if acknowledged:
             self._metrics.acknowledged.inc(acknowledged)
             self._unacknowledged -= acknowledged
@@ -644,7 +654,7 @@ class PassThroughSession:
                 self.end("reauthorization", ReasonCode.NOT_AUTHORIZED)
                 return _DROPPED
             if packet.topic:
-                _remember(self._delivered, topic)
+                _remember(self._delivered, topic, counted=False)
         return self._passed(packet, "server")
 
     # -- The end -----------------------------------------------------------------------------------------------------
@@ -730,9 +740,9 @@ class PassThroughSession:
             self._ends.close(*ending)
 
 
-def _remember(topics: set[bytes], topic: str) -> None:
+def _remember(topics: dict[bytes, bool], topic: str, *, counted: bool) -> None:
     encoded = topic.encode()
     if len(encoded) <= MAX_TOPIC_OCTETS:
         if len(topics) >= MAX_TOPICS:
             topics.clear()
-        topics.add(encoded)
+        topics[encoded] = counted

@@ -279,6 +279,9 @@ class ForwarderObserver(Protocol):
     def stored(self) -> None:
         """A message is durable."""
 
+    def forwarded(self) -> None:
+        """A message with QoS 1 or 2 was handed over to the connection to the broker, for the first time or again."""
+
     def acked(self, source: AckSource) -> None:
         """PUBACK or PUBREC was sent to a client, with success."""
 
@@ -1191,6 +1194,8 @@ class Forwarder:
                 continue
             flight.sent, flight.qos = True, packet.qos
             self._links.send_upstream(packet)
+            if message.qos:
+                self._observer.forwarded()
             if message.qos and not packet.qos:
                 # The broker acknowledges nothing of what it accepts with QoS 0 alone.
                 self._window.answered(message.upstream_id)

@@ -210,7 +210,11 @@ class SessionReports:
 
     def stored(self) -> None:
         """Count a durable message."""
-        self._metrics.stored.inc()
+        self._metrics.durable.inc()
+
+    def forwarded(self) -> None:
+        """Count a message that the broker was sent."""
+        self._metrics.forwarded.inc()
 
     def acked(self, source: AckSource) -> None:
         """Count an acknowledgement."""

@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from svc.errors import SvcError
 from svc.naming import PROPERTY_NONCE
 from svc.notary.exchange import ExchangeOutcome
+from svc.notary.level import Level
 from svc.notary.publish import AckedBy
 from svc.policy.engine import Denied
 from svc.proxy.errors import ProxyError, PublishRefused
@@ -43,6 +44,7 @@ from svc.proxy.mqtt.recorder import PublishRecorder, publish_nonce
 from svc.proxy.mqtt.stored.forwarding import AckSource, Admission
 from svc.proxy.mqtt.subscribing import ClientFilters
 from svc.telemetry.labels import Cause
+from svc.telemetry.metrics import MqttMetrics
 from svc.wire.mqtt import (
     Acknowledgement,
     Auth,
@@ -128,6 +130,7 @@ class BufferedMqttSession:
         ends: SessionEnds,
         authorizer: TopicAuthorizer,
         limits: MqttLimits,
+        metrics: MqttMetrics,
         upstream: str,
         attach: Callable[[BufferedMqttSession, Connect], ClientForwarder],
         assign: Callable[[], str],
@@ -139,6 +142,7 @@ class BufferedMqttSession:
         self._ends = ends
         self._authorizer = authorizer
         self._limits = limits
+        self._metrics = metrics
         self._upstream_name = upstream
         self._attach = attach
         self._assign = assign
@@ -311,6 +315,8 @@ class BufferedMqttSession:
             level = self._authorizer.publish(topic)
             if self._records is not None and level.recorded:
                 demand = RecordDemand(level, publish_nonce(packet.properties))
+            elif level is Level.WORKLOAD:
+                self._metrics.at_workload.inc()
         except (Denied, PublishRefused) as error:
             self._ends.refused(error, "Publish", topic)
             if not self._v5:

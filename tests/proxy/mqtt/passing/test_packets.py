@@ -40,16 +40,16 @@ ACK = encode(Acknowledgement(PacketType.PUBACK, 9), V5, "client")
 class RunTests(SynchronousTestCase):
     """What passes without a closer look."""
 
-    def passes(self, data: bytes, topics: set[bytes] | None = None, *, aliases: bool = False) -> tuple[int, int, int]:
+    def passes(self, data: bytes, topics: dict[bytes, bool] | None = None, *, aliases: bool = False) -> tuple[int, ...]:
         """From the first octet, with the topic ``t`` permitted."""
-        return skip_run(data, 0, {b"t"} if topics is None else topics, LIMIT, aliases)
+        return skip_run(data, 0, {b"t": False} if topics is None else topics, LIMIT, aliases)
 
     def test_messages_and_acknowledgements(self) -> None:
         """Both pass, and are counted."""
         release = encode(Acknowledgement(PacketType.PUBREL, 9), V5, "client")
         received = encode(Acknowledgement(PacketType.PUBREC, 9), V5, "client")
         data = message() + ACK + message(qos=0) + release + received + message(octets=300)
-        self.assertEqual(self.passes(data), (len(data), 2, 2))
+        self.assertEqual(self.passes(data), (len(data), 2, 2, 0))
 
     def test_what_ends_a_run(self) -> None:
         """Every other packet, every other topic, and what is not whole."""
@@ -71,10 +71,17 @@ class RunTests(SynchronousTestCase):
             for end in range(len(part)):
                 self.assertEqual(self.passes(begin + part[:end])[0], len(begin))
 
+    def test_counted_topics(self) -> None:
+        """Messages of topics that are counted are, with any quality of service, and none that does not pass."""
+        topics = {b"t": False, b"counted": True}
+        passed = message() + message("counted", qos=0) + message("counted") + ACK
+        for more in (b"", message("u"), message("counted", alias=1), message("counted")[:-1]):
+            self.assertEqual(self.passes(passed + more, topics, aliases=True), (len(passed), 2, 1, 2))
+
     def test_any_topic(self) -> None:
         """Where topics are not decided on all messages pass."""
         data = message("u") + message("", alias=1) + ACK
-        self.assertEqual(skip_run(data, 0, None, LIMIT, True), (len(data), 2, 1))
+        self.assertEqual(skip_run(data, 0, None, LIMIT, True), (len(data), 2, 1, 0))
 
     def test_assigned_aliases(self) -> None:
         """Where aliases can be assigned, a message with one does not pass."""
@@ -88,21 +95,22 @@ class RunTests(SynchronousTestCase):
     def test_octets_that_are_looked_for(self) -> None:
         """A packet that holds them does not pass, its neighbours do."""
         first, second = message(), encode(Publish("t", b"svc-x"), V5, "client")
-        found = skip_run(first + second + first, 0, {b"t"}, LIMIT, False, b"svc-")
+        found = skip_run(first + second + first, 0, {b"t": True}, LIMIT, False, b"svc-")
         self.assertEqual(found[0], len(first))
 
     def test_largest_packet(self) -> None:
         """A packet of the most octets passes, a larger one is left to the closer look."""
         data = message(octets=500)
-        self.assertEqual(skip_run(data, 0, {b"t"}, len(data), False)[0], len(data))
-        self.assertEqual(skip_run(data, 0, {b"t"}, len(data) - 1, False)[0], 0)
+        self.assertEqual(skip_run(data, 0, {b"t": False}, len(data), False)[0], len(data))
+        self.assertEqual(skip_run(data, 0, {b"t": False}, len(data) - 1, False)[0], 0)
 
     @given(st.lists(packets.later(V5, "client"), max_size=5), st.booleans())
     def test_only_what_the_codec_accepts(self, sent: list[Packet], aliases: bool) -> None:
         """What is skipped of valid packets is whole packets, with permitted topics and without aliases."""
-        topics = {each.topic.encode() for each in sent[::2] if isinstance(each, Publish)} - {b""}
+        names = {each.topic.encode() for each in sent[::2] if isinstance(each, Publish)} - {b""}
+        topics = {name: len(name) % 2 == 0 for name in names}
         encoded = [encode(each, V5, "client") for each in sent]
-        end, publishes, acknowledged = skip_run(b"".join(encoded), 0, topics, LIMIT, aliases)
+        end, publishes, acknowledged, counted = skip_run(b"".join(encoded), 0, topics, LIMIT, aliases)
         skipped = []
         for packet, octets in zip(sent, encoded, strict=True):
             if end <= 0:
@@ -112,7 +120,8 @@ class RunTests(SynchronousTestCase):
         self.assertEqual(end, 0)
         messages = [each for each in skipped if isinstance(each, Publish)]
         self.assertEqual(publishes, sum(each.qos > 0 for each in messages))
-        self.assertTrue({each.topic.encode() for each in messages} <= topics)
+        self.assertTrue({each.topic.encode() for each in messages} <= names)
+        self.assertEqual(counted, sum(topics[each.topic.encode()] for each in messages))
         if aliases:
             self.assertEqual([each for each in messages if each.properties.topic_alias is not None], [])
         acks = [each for each in skipped if isinstance(each, Acknowledgement)]
@@ -122,7 +131,7 @@ class RunTests(SynchronousTestCase):
     @given(st.binary(max_size=60), st.booleans())
     def test_any_octets(self, data: bytes, aliases: bool) -> None:
         """Any octets end a run somewhere."""
-        end, _publishes, _acknowledged = skip_run(data, 0, None, LIMIT, aliases)
+        end, _publishes, _acknowledged, _counted = skip_run(data, 0, None, LIMIT, aliases)
         self.assertTrue(0 <= end <= len(data))
 
 

@@ -304,6 +304,26 @@ class PassingTests(SynchronousTestCase):
         asked = [topic for _action, topic in pair.authorizer.decisions]
         self.assertEqual(asked[MAX_TOPICS:], [long, long, "more", "0"])
 
+    def test_messages_at_workload_are_counted(self) -> None:
+        """Each that passes, with any quality of service, looked at closely or in a run, also between recorded ones."""
+        for version in VERSIONS:
+            pair = Pair(version).open()
+            pair.authorizer.level = Level.WORKLOAD
+            for qos in (0, 1, 2):
+                pair.client(*(Publish("t", b"", qos, packet_id=qos and number) for number in (1, 2)))
+            self.assertEqual(pair.at_workload, 6)
+            pair.authorizer.topics.add("no")
+            pair.client(Publish("no", b""))
+            self.assertEqual(pair.at_workload, 6)
+            pair = Pair(version).open()
+            pair.client(Publish("t", b""), Publish("t", b""))
+            self.assertEqual(pair.at_workload, 0, "at the level none")
+            pair = Pair(version, recorder=Recorder()).open()
+            pair.authorizer.levels["plain"] = Level.WORKLOAD
+            for number in (1, 2):
+                pair.client(Publish("plain", b"", 0), Publish("plain", b"", 0), Publish("t", b"", 0))
+                self.assertEqual(pair.at_workload, 2 * number)
+
     def test_messages_are_counted(self) -> None:
         """Messages with a QoS above 0 that were forwarded, and those that the broker acknowledged with success."""
         for version in VERSIONS:

@@ -449,7 +449,7 @@ class Notes:
     """Records the reports of a forwarder."""
 
     def __init__(self) -> None:
-        self.in_buffer = 0
+        self.in_buffer = self.forwards = 0
         self.events: list[tuple[Any, ...]] = []
 
     def queued(self, change: int) -> None:
@@ -457,6 +457,9 @@ class Notes:
 
     def stored(self) -> None:
         self.events.append(("stored",))
+
+    def forwarded(self) -> None:
+        self.forwards += 1
 
     def acked(self, source: str) -> None:
         self.events.append(("acked", source))

@@ -67,6 +67,7 @@ class StoredRig(MqttRig):
             connection,
             connection,
             MqttLimits(LIMITS, 256, 64),
+            self.metrics.mqtt(),
             "the broker",
             lambda session, connect: self.sessions.attach(session, connect, connection),
             lambda: "assigned",

@@ -97,8 +97,11 @@ class BufferReportsTests(LogTestCase):
         for _message in range(3):
             self.session.stored()
             self.session.queued(1)
-        self.assertEqual((3, 3), (self.value("buffer_messages_queued"), self.value("buffer_messages_stored_total")))
+        self.assertEqual((3, 3), (self.value("buffer_messages_queued"), self.value("buffer_messages_durable_total")))
+        self.assertEqual(0, self.value("buffer_messages_stored_total"))
         self.session.upstream_connected()
+        self.session.forwarded()
+        self.assertEqual(1, self.value("buffer_messages_stored_total"))
         self.assertEqual(3, self.attributes(ProxyEvent.REPLAY_BEGAN)["messages"])
         for _message in range(3):
             self.assertEqual([], self.of(ProxyEvent.REPLAY_ENDED))

@@ -37,7 +37,7 @@ from svc.wire.mqtt import (
     Version,
     encode,
 )
-from tests.proxy.mqtt.sessions import LIMITS, Authorizer, Recorder, read
+from tests.proxy.mqtt.sessions import LIMITS, METRICS, Authorizer, Recorder, read
 
 PUBACK: Final = PacketType.PUBACK
 PUBREC: Final = PacketType.PUBREC
@@ -96,6 +96,7 @@ class Client:
             self,
             self.authorizer,
             LIMITS,
+            METRICS,
             "the broker",
             lambda _session, _connect: self.forwarder,
             lambda: "assigned",
@@ -175,12 +176,13 @@ class DemandTests(SynchronousTestCase):
 
     def test_levels(self) -> None:
         """A demand goes with a message whose level is recorded, and with no other packet; the nonce is taken out."""
-        client, nonce = Client(), "A" * 22
+        client, nonce, before = Client(), "A" * 22, METRICS.at_workload.value
         client.authorizer.levels = {"plain": Level.WORKLOAD}
         properties = Properties(user=((PROPERTY_NONCE, nonce), ("a", "b")))
         client.send(message(), Publish("plain", b""), Publish("t", b"", properties=properties), Pingreq())
         demands = [demand for _packet, demand in client.forwarder.packets]
         self.assertEqual([SIGN, None, RecordDemand(Level.SIGN_REQUEST, nonce), None], demands)
+        self.assertEqual(1, METRICS.at_workload.value - before)
         packet = client.forwarder.packets[2][0]
         assert isinstance(packet, Publish)
         self.assertEqual((("a", "b"),), packet.properties.user)
