@@ -219,6 +219,8 @@ class ChartValues(Settings):
 
     trustDomain: TrustDomainText
     """The trust domain of the cluster. Identities contain it: it cannot be changed afterwards."""
+    kubernetesVariant: Literal["default", "eks", "kind", "microk8s", "openshift"] = "default"
+    """What [is different](#variants-of-kubernetes) on the cluster. `svc install` finds it out."""
     purge: bool = False
     """Whether `helm uninstall` also removes the custom resources with all their objects, the volume of SPIRE and the
     private keys. It has to be set before, by an upgrade."""

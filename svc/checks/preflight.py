@@ -8,6 +8,7 @@ from typing import Final
 
 from svc.checks.facts import API_SERVER, CLOCK, ClusterFacts, Right, holds, metadata
 from svc.checks.model import Check, Defect, Found, Level, found, read
+from svc.checks.variant import variant_of
 from svc.kube.kinds import (
     CSI_DRIVERS,
     CUSTOM_RESOURCES,
@@ -31,6 +32,9 @@ ENFORCED: Final = "pod-security.kubernetes.io/enforce"
 RELEASE_NAME: Final = "meta.helm.sh/release-name"
 RELEASE_NAMESPACE: Final = "meta.helm.sh/release-namespace"
 _DEFAULT_CLASS: Final = "storageclass.kubernetes.io/is-default-class"
+#: Without a default StorageClass, by the variant of Kubernetes.
+_NO_DEFAULT: Final = {"eks": "no_default_eks", "kind": "no_default_kind", "microk8s": "no_default_microk8s"}
+_NO_CLASS: Final = "no StorageClass is the default one, so that the SPIRE server gets no volume; there are: {names}"
 _MINOR: Final = re.compile(r"v?(\d{1,3})\.(\d{1,4})(?:\D|$)")
 _CLUSTER_KINDS: Final = (
     ("apiextensions.k8s.io", "customresourcedefinitions"),
@@ -138,7 +142,8 @@ def _storage(facts: ClusterFacts) -> Iterator[Found]:
         each["metadata"]["name"] for each in classes if metadata(each, "annotations").get(_DEFAULT_CLASS) == "true"
     )
     if not defaults:
-        yield found("no_default", names=", ".join(names) or "none at all", annotation=_DEFAULT_CLASS)
+        code = _NO_DEFAULT.get(variant_of(facts), "no_default")
+        yield found(code, names=", ".join(names) or "none at all", annotation=_DEFAULT_CLASS)
     elif len(defaults) > 1:
         yield found("several", names=", ".join(defaults), annotation=_DEFAULT_CLASS)
 
@@ -264,10 +269,13 @@ CHECKS: Final[tuple[Check[ClusterFacts], ...]] = (
         "there is a default StorageClass",
         _storage,
         {
-            "no_default": Defect(
-                "no StorageClass is the default one, so that the SPIRE server gets no volume; there are: {names}",
-                "kubectl annotate storageclass NAME {annotation}=true",
+            "no_default": Defect(_NO_CLASS, "kubectl annotate storageclass NAME {annotation}=true"),
+            "no_default_eks": Defect(
+                _NO_CLASS,
+                "install the add-on aws-ebs-csi-driver, and then kubectl annotate storageclass gp2 {annotation}=true",
             ),
+            "no_default_kind": Defect(_NO_CLASS, "kubectl annotate storageclass standard {annotation}=true"),
+            "no_default_microk8s": Defect(_NO_CLASS, "microk8s enable hostpath-storage"),
             "several": Defect(
                 "several StorageClasses are the default one: {names}; the one that was made last is taken",
                 "kubectl annotate storageclass NAME {annotation}-, for all but one",

@@ -62,6 +62,9 @@ class InjectionSettings(Settings):
     """The level that every request and message gets at least; it is not for `tcp`."""
     metricsAddr: OptionalAddress = HostPort("", PORT_PROXY_METRICS)
     """`/metrics` of the proxies."""
+    fixedUser: bool = True
+    """Whether proxies run as user and group 65532; else as those that the cluster chooses for the pod, as OpenShift
+    does."""
     requests: AmountSettings = AmountSettings(cpu="50m", memory="96Mi")
     """What is reserved for each proxy."""
     limits: AmountSettings = AmountSettings(memory="256Mi")

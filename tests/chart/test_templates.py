@@ -461,3 +461,43 @@ def server_conf(chart: Rendered) -> str:
 
 def _sorted(documents: list[Document]) -> list[Document]:
     return sorted(documents, key=lambda each: (each["kind"], each["metadata"]["name"]))
+
+
+class VariantTests(SynchronousTestCase):
+    """What differs from a cluster without a variant, object by object."""
+
+    def changed(self, variant: str, **values: Any) -> dict[str, tuple[Document | None, Document]]:
+        """The objects that differ, by kind and name: as they are by default, and with the variant."""
+        before, after = (
+            {f"{each['kind']}/{each['metadata']['name']}": each for each in Rendered(given).objects}
+            for given in (values, {"kubernetesVariant": variant, **values})
+        )
+        self.assertEqual(set(), set(before) - set(after))
+        return {name: (before.get(name), each) for name, each in after.items() if each != before.get(name)}
+
+    def test_eks_and_kind(self) -> None:
+        """Nothing differs: what they lack, a StorageClass, is found before an installation."""
+        for variant in ("default", "eks", "kind"):
+            self.assertEqual({}, self.changed(variant))
+
+    def test_microk8s(self) -> None:
+        """The folder of the kubelet is another one, unless one was named."""
+        [(before, after)] = self.changed("microk8s").values()
+        moved = str(before).replace("/var/lib/kubelet", "/var/snap/microk8s/common/var/lib/kubelet")
+        self.assertEqual(moved, str(after))
+        self.assertEqual({}, self.changed("microk8s", agent={"kubeletDir": "/data/kubelet"}))
+
+    def test_openshift(self) -> None:
+        """Pods run as the user that the cluster chooses, those of each node may do more, and volumes are let in."""
+        changed = self.changed("openshift")
+        bindings = {name for name, (before, _after) in changed.items() if before is None}
+        self.assertEqual({"RoleBinding/svc-agent-privileged", "RoleBinding/spire-agent-privileged"}, bindings)
+        for name in bindings:
+            self.assertEqual("system:openshift:scc:privileged", changed[name][1]["roleRef"]["name"])
+        labels = changed["CSIDriver/csi.svc.internal"][1]["metadata"]["labels"]
+        self.assertEqual("restricted", labels["security.openshift.io/csi-ephemeral-volume-profile"])
+        chart = Rendered({"kubernetesVariant": "openshift"})
+        for name in set(chart.workloads) - set(OUTSIDE):
+            self.assertNotIn("65532", str(chart.pod(name)["spec"]["securityContext"]), name)
+        config = chart.one("ConfigMap", "svc-manager-config")["data"]["cluster.yaml"]
+        self.assertIs(False, parse(config, ClusterSettings).injection.fixedUser)

@@ -95,6 +95,27 @@ def driver(**annotations: str) -> Callable[[ClusterFacts], ClusterFacts]:
     return objects(CSI_DRIVERS, named("csi.svc.internal", metadata={"annotations": release}))
 
 
+def both(*changes: Callable[[ClusterFacts], ClusterFacts]) -> Callable[[ClusterFacts], ClusterFacts]:
+    """Make several changes."""
+
+    def changed(facts: ClusterFacts) -> ClusterFacts:
+        for change in changes:
+            facts = change(facts)
+        return facts
+
+    return changed
+
+
+def on_kind() -> Callable[[ClusterFacts], ClusterFacts]:
+    """Make the node one of kind."""
+    return objects(NODES, {**node(), "spec": {"providerID": "kind://docker/kind/kind-control-plane"}})
+
+
+def on_microk8s() -> Callable[[ClusterFacts], ClusterFacts]:
+    """Make the node one of MicroK8s."""
+    return objects(NODES, {**node(), "metadata": {"name": "one", "labels": {"microk8s.io/cluster": "true"}}})
+
+
 CASES: list[Case[ClusterFacts]] = [
     Case("kubernetes-version", "no_sidecars", version("v1.28.9"), "v1.28.9"),
     Case("kubernetes-version", "old", version("v1.32.99-eks-1"), "v1.32.99-eks-1"),
@@ -128,6 +149,10 @@ CASES: list[Case[ClusterFacts]] = [
     Case("namespace", "not_labelled", namespace(labels={"a": "b"})),
     Case("storage-class", "no_default", objects(STORAGE_CLASSES, named("slow")), "slow"),
     Case("storage-class", "no_default", objects(STORAGE_CLASSES), "none at all"),
+    *(
+        Case("storage-class", f"no_default_{name}", both(objects(STORAGE_CLASSES), change), "none at all")
+        for name, change in (("eks", version("v1.33.1-eks-595af52")), ("kind", on_kind()), ("microk8s", on_microk8s()))
+    ),
     Case(
         "storage-class",
         "several",

@@ -90,6 +90,16 @@ pods = st.builds(
 )
 
 
+class UserTests(SynchronousTestCase):
+    """The user of the proxy."""
+
+    def test_user_that_the_cluster_chooses(self) -> None:
+        """Without a fixed user the proxy is still not root, and the cluster names its user."""
+        settings = SETTINGS.model_copy(update={"fixedUser": False})
+        security = proxy_of(injected(pod_of(), settings))["securityContext"]
+        self.assertEqual({"runAsNonRoot": True}, {key: security[key] for key in security if key.startswith("runAs")})
+
+
 class AnyPodTests(SynchronousTestCase):
     """What holds for each pod."""
 

@@ -19,7 +19,6 @@ from svc.install.deployment.chartfile import Chart, check_trust_domain, check_va
 from svc.install.deployment.cluster import pull_secret
 from svc.install.deployment.errors import DeploymentError
 from svc.install.deployment.existing import Existing, Step, decide, older, read_existing
-from svc.install.deployment.variants import detect
 
 NOW: Final = datetime(2026, 11, 28, 12, tzinfo=UTC)
 CHART: Final = Chart("1.0.0", json.loads((FOLDER / "chart/values.schema.json").read_text()))
@@ -187,30 +186,6 @@ class ExistingTests(SynchronousTestCase):
             read_existing([{**secret(1, "deployed"), "data": {"release": base64.b64encode(data).decode()}}])
         except DeploymentError as error:
             self.assertEqual("release_unreadable", error.reason)
-
-
-class VariantTests(SynchronousTestCase):
-    """The variant of a cluster."""
-
-    def test_variants(self) -> None:
-        """Each is recognized by what its nodes, its version or its custom resources say; also where one is missing."""
-        eks = {"spec": {"providerID": "aws:///eu-west-1a/i-0123456789abcdef0"}}
-        kind = {"spec": {"providerID": "kind://docker/kind/kind-control-plane"}}
-        microk8s = {"metadata": {"labels": {"microk8s.io/cluster": "true"}}}
-        openshift = {"metadata": {"labels": {"node.openshift.io/os_id": "rhcos"}}}
-        for wanted, version, nodes, resources in (
-            ("eks", "v1.33.1-eks-595af52", [eks], []),
-            ("eks", "v1.33.1-eks-595af52", [], []),
-            ("unknown", "v1.33.1", [eks], []),
-            ("kind", "v1.33.1", [kind], []),
-            ("microk8s", "v1.33.1", [{}, microk8s], []),
-            ("openshift", "v1.33.1", [openshift], []),
-            ("openshift", "v1.33.1", [eks], ["clusterversions.config.openshift.io"]),
-            ("openshift", "", [], ["clusterversions.config.openshift.io"]),
-            ("unknown", "v1.33.1+k3s1", [{"spec": {"providerID": "k3s://node"}}], ["addons.k3s.cattle.io"]),
-            ("unknown", "", [], []),
-        ):
-            self.assertEqual(wanted, detect(version, nodes, resources))
 
 
 class PullSecretTests(SynchronousTestCase):

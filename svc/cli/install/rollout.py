@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from svc.checks.model import Level, Results, make_checks
+from svc.checks.variant import UNKNOWN, variant_of
 from svc.cli.cluster import Choice, Cluster, on_cluster
 from svc.cli.documents import read_file
 from svc.cli.errors import CommandFailed, UsageRefused
@@ -21,7 +22,6 @@ from svc.install.deployment.chartfile import Chart, check_trust_domain, check_va
 from svc.install.deployment.errors import DeploymentError
 from svc.install.deployment.existing import Existing, Step, decide
 from svc.install.deployment.helm import Helm, find_helm
-from svc.install.deployment.variants import UNKNOWN, detect
 from svc.naming import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def roll_out(release: Release, wishes: Wishes, invocation: Invocation) -> int:
         timeout=wishes.timeout,
     )
     _check_ready(seen.facts, existing, release, cluster, invocation)
-    variant = wishes.variant or _detected(seen.facts)
+    variant = wishes.variant or variant_of(seen.facts)
     before, gone = ({}, []) if existing is None or step is Step.INSTALL else known_values(existing.values, chart)
     check_trust_domain(wanted, before)
     for path in gone:
@@ -223,15 +223,6 @@ def _without_images(facts: ClusterFacts, platforms: Sequence[str]) -> list[str]:
         for name, each in about.items()
         if f"{each.get('operatingSystem')}/{each.get('architecture')}" not in platforms
     ]
-
-
-def _detected(facts: ClusterFacts) -> str:
-    from svc.kube.kinds import CUSTOM_RESOURCES, NODES
-
-    lists = {kind: facts.objects[kind] for kind in (NODES, CUSTOM_RESOURCES)}
-    nodes, resources = ([] if isinstance(each, SvcError) else each for each in lists.values())
-    version = "" if isinstance(facts.server, SvcError) else str(facts.server.version.get("gitVersion", ""))
-    return detect(version, nodes, [each["metadata"]["name"] for each in resources])
 
 
 def _owned(release: Release, chart: Chart, variant: str) -> dict[str, Any]:

@@ -97,10 +97,29 @@ spec:
 
 {{/* The profile restricted of Pod Security, for the pod and for each container. */}}
 {{- define "svc-core.podSecurity" -}}
+{{- if eq .Values.kubernetesVariant "openshift" -}}
+{runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+{{- else -}}
 {runAsNonRoot: true, runAsUser: 65532, runAsGroup: 65532, fsGroup: 65532, seccompProfile: {type: RuntimeDefault}}
+{{- end -}}
 {{- end -}}
 {{- define "svc-core.containerSecurity" -}}
 {allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: {drop: [ALL]}}
+{{- end -}}
+
+{{/* The rights of the pods of each node on OpenShift, whose rules refuse them otherwise. Takes root and name. */}}
+{{- define "svc-core.privilegedAccount" -}}
+{{- if eq .root.Values.kubernetesVariant "openshift" -}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata:
+  name: {{ .name }}-privileged
+  namespace: {{ .root.Release.Namespace }}
+  labels: {{- include "svc-core.labels" . | nindent 4 }}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: "system:openshift:scc:privileged"}
+subjects: [{kind: ServiceAccount, name: {{ .name }}, namespace: {{ .root.Release.Namespace }}}]
+{{- end -}}
 {{- end -}}
 
 {{/* Pods of each node run on all of them, and are not evicted: those with a volume of the driver could not end. */}}
