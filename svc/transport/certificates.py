@@ -7,12 +7,13 @@ check); and the client that verifies such a server by the roots of the system an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cryptography import x509
 from OpenSSL import SSL, crypto
 from service_identity import CertificateError, VerificationError
 from service_identity.pyopenssl import verify_hostname, verify_ip_address
@@ -249,21 +250,34 @@ class CertificateClientCreator(Creator):
     """
     Creates the client side of TLS 1.2 and 1.3 to servers that have a certificate and no SPIFFE identity.
 
-    The chain must lead to a root of the system, and the certificate must name the host (RFC 9525).
+    The chain must lead to a trusted root, and the certificate must name the host (RFC 9525).
 
     Args:
         host: a DNS name in ASCII, which is sent as SNI, or an IP address.
         observer: receives the handshakes.
+        roots: certificates of authorities that are trusted.
+        system_roots: whether the roots of the system are trusted.
     """
 
     role = "client"
 
-    def __init__(self, host: str, *, observer: ConnectionObserver | None = None) -> None:
+    def __init__(
+        self,
+        host: str,
+        *,
+        observer: ConnectionObserver | None = None,
+        roots: Sequence[x509.Certificate] = (),
+        system_roots: bool = True,
+    ) -> None:
         super().__init__("default", observer)
         # A certificate names no zone.
         self._host = host.partition("%")[0].removesuffix(".")
-        options = CertificateOptions(trustRoot=platformTrust(), raiseMinimumTo=TLSVersion.TLSv1_2)
+        trusted = platformTrust() if system_roots else None
+        options = CertificateOptions(trustRoot=trusted, raiseMinimumTo=TLSVersion.TLSv1_2)
         self._context: SSL.Context = options.getContext()
+        store: Any = self._context.get_cert_store()
+        for each in roots:
+            store.add_cert(crypto.X509.from_cryptography(each))
         self._context.set_verify(SSL.VERIFY_PEER, _keep_defect)
         configure_context(self._context, self.groups)
 

@@ -313,6 +313,7 @@ class TlsClientEndpoint(Generic[_CreatorT]):
         tls_protocol: the TLS protocol class; by default the fast one where it is selected.
         wall: the wall clock, aware UTC, by which connections are closed when the credentials of one side end; with None
             their protocols have to check that.
+        through: what connects to the address in another way than directly, such as through a proxy; None for directly.
     """
 
     def __init__(
@@ -328,6 +329,7 @@ class TlsClientEndpoint(Generic[_CreatorT]):
         bind_address: tuple[str, int] | None = None,
         tls_protocol: type[TlsProtocol] | None = None,
         wall: Callable[[], datetime] | None = None,
+        through: IStreamClientEndpoint | None = None,
     ) -> None:
         self._reactor = reactor
         self._creator = creator
@@ -336,7 +338,9 @@ class TlsClientEndpoint(Generic[_CreatorT]):
         self._handshakes = handshakes
         self._observer = observer
         self._tls_protocol = tls_protocol if tls_protocol is not None else default_tls_protocol()
-        self._plain = PlainClientEndpoint(reactor, address, timeout=connect_timeout, bind_address=bind_address)
+        self._plain = through or PlainClientEndpoint(
+            reactor, address, timeout=connect_timeout, bind_address=bind_address
+        )
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """
@@ -376,7 +380,7 @@ class _VerifiedAttempt(TlsFactory):
     _result: Deferred[IProtocol] | None
     _tls: TlsProtocol | None = None
 
-    def connect(self, endpoint: PlainClientEndpoint) -> Deferred[IProtocol]:
+    def connect(self, endpoint: IStreamClientEndpoint) -> Deferred[IProtocol]:
         result: Deferred[IProtocol] = Deferred(self._cancel)
         self._result = result
         self._connecting = endpoint.connect(self)

@@ -22,6 +22,7 @@ _PACKAGES = {
     "openssl": "openssl",
     "groff": "groff-base",
     "promtool": "prometheus",
+    "htpasswd": "apache2-utils",
     "nc.openbsd": "netcat-openbsd",
     "redis-cli": "redis-tools",
     "ssh": "openssh-client",

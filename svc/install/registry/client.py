@@ -1,0 +1,397 @@
+"""
+The client of one registry: manifests, content, referrers.
+
+Everything that is received is verified: by the digest it was asked for, or that of the answer where a tag was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urljoin
+
+from cryptography import x509
+from twisted.internet.defer import Deferred
+
+from svc import strictjson
+from svc.install.registry.blobs import CHUNK, Blobs, LocalBlob, Progress, Pushed, pulling, pushing
+from svc.install.registry.connections import STALL_SECONDS, Connections
+from svc.install.registry.credentials import Credentials
+from svc.install.registry.errors import ContentMissing, RegistryError
+from svc.install.registry.exchanges import Answer, Exchanges, octets
+from svc.install.registry.references import Descriptor, Host, digest_of, is_digest
+
+#: Largest manifest, in octets, as registries have it.
+MAX_MANIFEST: Final = 4 * 1024 * 1024
+#: Pages of one list of referrers.
+_MAX_PAGES: Final = 64
+_MAX_ERROR: Final = 64 * 1024
+INDEX: Final = "application/vnd.oci.image.index.v1+json"
+MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
+_ACCEPTED: Final = (
+    INDEX,
+    MANIFEST,
+    "application/vnd.docker.distribution.manifest.list.v2+json",
+    "application/vnd.docker.distribution.manifest.v2+json",
+)
+_NEXT: Final = re.compile(r'<([^<>]+)>\s*;[^,]*\brel="?next"?')
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """
+    A manifest or an index.
+
+    Attributes:
+        digest: of its octets.
+        media_type: as the registry says.
+        data: its octets.
+    """
+
+    digest: str
+    media_type: str
+    data: bytes
+
+
+class RegistryClient:
+    """
+    One registry.
+
+    Args:
+        reactor: the reactor.
+        host: of the registry.
+        credentials: None for none.
+        plain: by HTTP in place of HTTPS. A certificate is always verified.
+        roots: the authorities that are trusted for the registry, in place of those of the system; see
+            :func:`svc.install.registry.connections.read_roots`.
+        environment: the variables; ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY`` are used.
+        now: gives the time, aware.
+        random: gives a number from 0 to 1.
+        stall: seconds without an octet until a connection is given up.
+        chunk: octets of one request of an upload.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        host: Host,
+        *,
+        now: Callable[[], datetime],
+        random: Callable[[], float],
+        credentials: Credentials | None = None,
+        plain: bool = False,
+        roots: Sequence[x509.Certificate] = (),
+        environment: Mapping[str, str] | None = None,
+        stall: float = STALL_SECONDS,
+        chunk: int = CHUNK,
+    ) -> None:
+        self.host = host
+        self._connections = Connections(reactor, host, roots=roots, environment=environment or {}, stall=stall)
+        self._exchanges = Exchanges(
+            reactor, host, self._connections, plain=plain, credentials=credentials, now=now, random=random
+        )
+        self._blobs = Blobs(reactor, self._exchanges, chunk)
+
+    def close(self) -> Deferred[None]:
+        """Close the connections."""
+        return self._connections.close()
+
+    async def check(self) -> None:
+        """
+        Find out whether this is a registry that accepts the credentials.
+
+        Raises:
+            RegistryError: it is not.
+        """
+        answer = await self._ask("GET", "", "")
+        if answer.code != 200:
+            raise RegistryError(
+                "registry_answer_invalid", registry=self.host, defect=f"/v2/ answers with the status {answer.code}"
+            )
+
+    async def check_push(self, repository: str) -> None:
+        """
+        Find out whether a repository may be written, by an upload that is begun and cancelled.
+
+        Raises:
+            RegistryError: it may not.
+        """
+        await self._blobs.may_push(repository)
+
+    # -- Manifests ----------------------------------------------------------------------------------------------------
+
+    async def resolve(self, repository: str, reference: str) -> str | None:
+        """
+        Ask for the digest of a tag, or whether there is a manifest with a digest.
+
+        Args:
+            repository: its name.
+            reference: a tag or a digest.
+
+        Returns:
+            The digest; None where there is no such manifest.
+
+        Raises:
+            RegistryError: the registry does not say.
+        """
+        answer = await self._ask("HEAD", f"{repository}/manifests/{reference}", repository, accept=_ACCEPTED)
+        if answer.code == 404:
+            return None
+        if answer.code != 200:
+            self._exchanges.refuse(answer, "pull", repository, reference)
+        named = answer.field("docker-content-digest")
+        if is_digest(named) and (named == reference or not is_digest(reference)):
+            return named
+        return (await self.pull_manifest(repository, reference)).digest
+
+    async def pull_manifest(
+        self, repository: str, reference: str, *, accept: Sequence[str] = _ACCEPTED, limit: int = MAX_MANIFEST
+    ) -> Manifest:
+        """
+        Fetch a manifest.
+
+        Args:
+            repository: its name.
+            reference: a tag or a digest.
+            accept: the media types that are understood.
+            limit: of its size, in octets.
+
+        Returns:
+            The manifest; where a digest was asked for, it has that digest.
+
+        Raises:
+            ContentMissing: there is none.
+            RegistryError: the registry does not give it, or another one.
+        """
+        url = f"{repository}/manifests/{reference}"
+        answer = await self._ask("GET", url, repository, accept=accept, limit=limit)
+        if answer.code != 200:
+            self._exchanges.refuse(answer, "pull", repository, reference)
+        wanted = reference if is_digest(reference) else answer.field("docker-content-digest")
+        found = digest_of(answer.data, wanted if is_digest(wanted) else "sha256:")
+        if wanted and wanted != found:
+            raise self._differs(repository, wanted, f"its digest is {found}")
+        return Manifest(found, answer.field("content-type").partition(";")[0].strip(), answer.data)
+
+    async def push_manifest(self, repository: str, reference: str, data: bytes, media_type: str) -> str:
+        """
+        Store a manifest, unless it is there, and verify that it is.
+
+        What it refers to must be there before. A manifest with a ``subject`` is added to the list of referrers where
+        the registry keeps none itself.
+
+        Args:
+            repository: its name.
+            reference: a tag or the digest.
+            data: its octets.
+            media_type: of it.
+
+        Returns:
+            Its digest.
+
+        Raises:
+            RegistryError: the registry does not take it, or has another one afterwards.
+        """
+        digest = digest_of(data, reference if is_digest(reference) else "sha256:")
+        if is_digest(reference) and reference != digest:
+            raise self._differs(repository, reference, f"what is to be pushed has the digest {digest}")
+        if await self.resolve(repository, reference) == digest:
+            return digest
+        answer = await self._exchanges.ask(
+            "PUT",
+            f"{repository}/manifests/{reference}",
+            scopes=pushing(repository),
+            limit=_MAX_ERROR,
+            repository=repository,
+            headers={"content-type": media_type},
+            body=lambda: octets(data),
+        )
+        if answer.code not in (201, 202, 204):
+            self._exchanges.refuse(answer, "push to", repository, reference)
+        found = await self.resolve(repository, reference)
+        if found != digest:
+            raise RegistryError(
+                "registry_push_differs",
+                registry=self.host,
+                repository=repository,
+                reference=reference,
+                digest=digest,
+                found=found or "nothing",
+            )
+        if not answer.field("oci-subject"):
+            await self._list_referrer(repository, data, Descriptor(media_type, digest, len(data)))
+        return digest
+
+    # -- Content ------------------------------------------------------------------------------------------------------
+
+    async def has_blob(self, repository: str, digest: str) -> bool:
+        """Ask whether a repository has content."""
+        return await self._blobs.has(repository, digest)
+
+    async def pull_blob(
+        self, repository: str, digest: str, size: int, path: Path, *, progress: Progress | None = None
+    ) -> None:
+        """
+        Download content to a file, which has its name only when it is complete and verified.
+
+        What an earlier run left in ``PATH.part`` is continued; a file ``PATH`` is verified and kept.
+
+        Args:
+            repository: its name.
+            digest: of the content.
+            size: in octets.
+            path: of the file.
+            progress: gets how many octets there are, never less than before.
+
+        Raises:
+            ContentMissing: there is none.
+            RegistryError: the registry does not give it, or gives other content, or the file cannot be written.
+        """
+        await self._blobs.pull(repository, digest, size, path, progress)
+
+    async def push_blob(
+        self, repository: str, blob: LocalBlob, *, mount_from: str = "", progress: Progress | None = None
+    ) -> Pushed:
+        """
+        Upload content, unless it is there.
+
+        Args:
+            repository: its name.
+            blob: the content in a file.
+            mount_from: another repository of this registry that has the content, or may have it; empty for none.
+            progress: gets how many octets the registry has, never less than before.
+
+        Returns:
+            What was done.
+
+        Raises:
+            RegistryError: the registry does not take it, or the file does not have this content.
+        """
+        return await self._blobs.push(repository, blob, mount_from, progress)
+
+    # -- Referrers ----------------------------------------------------------------------------------------------------
+
+    async def referrers(self, repository: str, digest: str, artifact_type: str = "") -> list[Descriptor]:
+        """
+        List the manifests whose subject is another one.
+
+        Args:
+            repository: its name.
+            digest: of the subject.
+            artifact_type: only of this type; empty for all.
+
+        Returns:
+            Their descriptors, from the registry's list or from the index with the tag that stands for it (OCI
+            Distribution Specification 1.1, referrers tag schema).
+
+        Raises:
+            RegistryError: the registry does not answer, or not with a list.
+        """
+        found: list[Descriptor] = []
+        url = f"{repository}/referrers/{digest}"
+        for _ in range(_MAX_PAGES):
+            answer = await self._ask("GET", url, repository, accept=(INDEX,), limit=MAX_MANIFEST)
+            if answer.code == 404:
+                found = await self._listed(repository, digest)
+                break
+            if answer.code != 200:
+                self._exchanges.refuse(answer, "pull", repository, digest)
+            found += self._descriptors(answer.data)
+            following = _NEXT.search(answer.field("link"))
+            if following is None:
+                break
+            url = urljoin(urljoin(self._exchanges.base, url), following[1])
+        return [each for each in found if artifact_type in ("", each.artifact_type)]
+
+    async def _listed(self, repository: str, digest: str) -> list[Descriptor]:
+        try:
+            index = await self.pull_manifest(repository, _referrers_tag(digest), accept=(INDEX,))
+        except ContentMissing:
+            return []
+        return self._descriptors(index.data)
+
+    async def _list_referrer(self, repository: str, data: bytes, pushed: Descriptor) -> None:
+        """Add a manifest with a subject to the index of the referrers, where the registry has no list of its own."""
+        try:
+            document = strictjson.loads(data, max_bytes=MAX_MANIFEST, fractions=True)
+        except strictjson.JsonRefused:
+            return
+        subject = document.get("subject") if isinstance(document, dict) else None
+        if not isinstance(document, dict) or not isinstance(subject, dict):
+            return
+        digest = subject.get("digest")
+        if not isinstance(digest, str) or not is_digest(digest):
+            return
+        listed = await self._listed(repository, digest)
+        if any(each.digest == pushed.digest for each in listed):
+            return
+        config = document.get("config")
+        kind = document.get("artifactType") or (config.get("mediaType") if isinstance(config, dict) else "") or ""
+        added = replace(pushed, artifact_type=str(kind), annotations=document.get("annotations"))
+        manifests = [_described(each) for each in (*listed, added)]
+        index = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}).encode()
+        await self.push_manifest(repository, _referrers_tag(digest), index, INDEX)
+
+    def _descriptors(self, data: bytes) -> list[Descriptor]:
+        try:
+            document = strictjson.loads(data, max_bytes=MAX_MANIFEST, fractions=True)
+        except strictjson.JsonRefused as error:
+            raise self._invalid(f"a list of referrers is not JSON: {error.defect}") from error
+        manifests = document.get("manifests") if isinstance(document, dict) else None
+        if not isinstance(manifests, list):
+            raise self._invalid("a list of referrers has no manifests")
+        return [self._descriptor(each) for each in manifests]
+
+    def _descriptor(self, entry: object) -> Descriptor:
+        values: dict[str, Any] = entry if isinstance(entry, dict) else {}
+        media_type, digest, size = values.get("mediaType"), values.get("digest"), values.get("size")
+        kind, notes = values.get("artifactType", ""), values.get("annotations") or {}
+        if (
+            not isinstance(media_type, str)
+            or not isinstance(digest, str)
+            or not is_digest(digest)
+            or not isinstance(size, int)
+            or not isinstance(kind, str)
+            or not isinstance(notes, dict)
+        ):
+            raise self._invalid("a list of referrers has an entry without type, digest or size")
+        return Descriptor(media_type, digest, size, kind, notes or None)
+
+    def _invalid(self, defect: str) -> RegistryError:
+        return RegistryError("registry_answer_invalid", registry=self.host, defect=defect)
+
+    def _differs(self, repository: str, digest: str, defect: str) -> RegistryError:
+        return RegistryError(
+            "registry_content_differs", registry=self.host, repository=repository, digest=digest, defect=defect
+        )
+
+    async def _ask(
+        self, method: str, url: str, repository: str, *, accept: Sequence[str] = (), limit: int = _MAX_ERROR
+    ) -> Answer:
+        return await self._exchanges.ask(
+            method,
+            url,
+            scopes=pulling(repository) if repository else (),
+            limit=limit,
+            repository=repository or "its API",
+            headers={"accept": ", ".join(accept)} if accept else None,
+        )
+
+
+def _referrers_tag(digest: str) -> str:
+    algorithm, _, value = digest.partition(":")
+    return f"{algorithm[:32]}-{value[:64]}"
+
+
+def _described(each: Descriptor) -> dict[str, Any]:
+    document: dict[str, Any] = {"mediaType": each.media_type, "digest": each.digest, "size": each.size}
+    if each.artifact_type:
+        document["artifactType"] = each.artifact_type
+    if each.annotations:
+        document["annotations"] = dict(each.annotations)
+    return document
