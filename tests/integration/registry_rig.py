@@ -17,10 +17,12 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import TestCase
 
-from svc.install.registry.client import MANIFEST, LocalBlob, RegistryClient
+from svc.install.registry.blobs import LocalBlob
+from svc.install.registry.client import MANIFEST, RegistryClient
 from svc.install.registry.connections import read_roots
 from svc.install.registry.errors import RegistryError
 from svc.install.registry.references import Host
+from svc.pacing.backoff import Backoff
 from svc.testing.certificates import CertificateTemplate, build_certificate, generate_key, name_of
 from tests.peers.folders import short_folder
 from tests.peers.registry import sha256
@@ -72,9 +74,15 @@ class RegistryCase(TestCase):
     def client(self, port: int, host: str = "127.0.0.1", *, ca: Path | None = None, **settings: Any) -> RegistryClient:
         """Make a client that does not wait long between attempts."""
         address = Host(host, port)
-        roots = () if ca is None else read_roots(ca, address)
-        settings = {"plain": ca is None, "random": lambda: 0.0, "now": lambda: datetime.now(UTC), **settings}
-        client = RegistryClient(reactor, address, roots=roots, **settings)
+        given: dict[str, Any] = {
+            "plain": ca is None,
+            "roots": () if ca is None else read_roots(ca, address),
+            "pace": Backoff(0.02, 0.02),
+            "random": lambda: 0.0,
+            "now": lambda: datetime.now(UTC),
+            **settings,
+        }
+        client = RegistryClient(reactor, address, **given)
         self.addCleanup(client.close)
         return client
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from svc.install.registry.client import INDEX, MANIFEST, RegistryClient
+from svc.install.registry.client import MANIFEST, RegistryClient
 from svc.install.registry.credentials import Credentials
-from svc.install.registry.errors import ContentMissing, RegistryError
 from tests.integration.registry_rig import CONFIG, Authority, RegistryCase, manifest, octets
 from tests.peers.folders import short_folder
 from tests.peers.programs import find, run
-from tests.peers.registry import PASSWORD, USERNAME, Interference, RunningRegistry, sha256
+from tests.peers.registry import PASSWORD, USERNAME, RunningRegistry, sha256
 from tests.peers.waiting import Shared
 
 KNOWN = Credentials(USERNAME, PASSWORD, source="test")

@@ -4,16 +4,23 @@ A real registry of container images (docker-registry), with TLS and passwords wh
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import http.client
 import json
+import selectors
+import socket
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import jwt
 
 from tests.peers.folders import short_folder
 from tests.peers.programs import find, run
@@ -21,6 +28,7 @@ from tests.peers.waiting import free_port
 from tests.peers.webapp import serve
 
 USERNAME, PASSWORD = "customer", "correct horse"
+IDENTITY_TOKEN = "identity-token"
 
 
 class RunningRegistry:
@@ -92,18 +100,11 @@ class Interference:
         class Handler(Passing):
             interference, upstream = owner, port
 
-        server = ThreadingHTTPServer(("127.0.0.1", free_port()), Handler)
-        server.daemon_threads = True
+        context = None
         if certificate is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(*certificate)
-            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        self.port = int(server.server_address[1])
-        thread = Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        stack.callback(thread.join)
-        stack.callback(server.server_close)
-        stack.callback(server.shutdown)
+        self.port = _serving(stack, Handler, context)
 
     def asked(self, method: str, part: str) -> list[dict[str, str]]:
         """Return the fields of the requests with a method whose path has a part."""
@@ -116,6 +117,8 @@ class Passing(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     interference: Interference
     upstream: int
+    #: Whether the request reaches the registry, and its answer does not come back.
+    answer_is_lost = False
 
     def log_message(self, *_arguments: object) -> None:
         """Log nothing."""
@@ -132,6 +135,9 @@ class Passing(BaseHTTPRequestHandler):
         answer = connection.getresponse()
         data = answer.read()
         connection.close()
+        if self.answer_is_lost:
+            self.end()
+            return
         self.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in ("connection", "transfer-encoding", "date"):
@@ -166,3 +172,154 @@ class Passing(BaseHTTPRequestHandler):
 def sha256(data: bytes) -> str:
     """Return the digest of octets."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+class TokenServer:
+    """
+    The token service of a registry: gives tokens to :data:`USERNAME`, and to who has :data:`IDENTITY_TOKEN`.
+
+    Args:
+        stack: ends it.
+        certificate: the files of the certificate and key that sign tokens.
+
+    Attributes:
+        config: what the registry needs to know of it.
+        asked: the scopes of each request.
+    """
+
+    def __init__(self, stack: ExitStack, certificate: tuple[Path, Path]) -> None:
+        self.asked: list[list[str]] = []
+        owner = self
+        chain = base64.b64encode(ssl.PEM_cert_to_DER_cert(certificate[0].read_text())).decode()
+        key = certificate[1].read_text()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_arguments: object) -> None:
+                pass
+
+            def do_GET(self) -> None:
+                asked = parse_qs(self.path.partition("?")[2])
+                basic = base64.b64encode(f"{USERNAME}:{PASSWORD}".encode()).decode()
+                self._answer(asked, self.headers.get("Authorization") == f"Basic {basic}")
+
+            def do_POST(self) -> None:
+                asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
+                self._answer(asked, asked.get("refresh_token") == [IDENTITY_TOKEN])
+
+            def _answer(self, asked: dict[str, list[str]], known: bool) -> None:
+                scopes = [each for words in asked.get("scope", []) for each in words.split()]
+                owner.asked.append(scopes)
+                now = int(time.time())
+                access = []
+                for each in scopes:
+                    kind, name, actions = each.split(":")
+                    access.append({"type": kind, "name": name, "actions": actions.split(",")})
+                claims = {"iss": "issuer", "sub": USERNAME, "aud": "registry", "exp": now + 600, "nbf": now - 60}
+                claims |= {"iat": now, "jti": str(len(owner.asked)), "access": access}
+                token = jwt.encode(claims, key, algorithm="ES256", headers={"x5c": [chain]})
+                data = json.dumps({"token": token} if known else {"errors": []}).encode()
+                self.send_response(200 if known else 401)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+        self.port = _serving(stack, Handler)
+        self.config = {
+            "realm": f"http://127.0.0.1:{self.port}/token",
+            "service": "registry",
+            "issuer": "issuer",
+            "rootcertbundle": str(certificate[0]),
+        }
+
+
+class ForwardProxy:
+    """
+    An HTTP proxy that knows where ``registry.test`` is, and one user.
+
+    Args:
+        stack: ends it.
+
+    Attributes:
+        url: of it, with user and password.
+        asked: the first line of each request.
+    """
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.asked: list[str] = []
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def log_message(self, *_arguments: object) -> None:
+                pass
+
+            def do_CONNECT(self) -> None:
+                if not self._admitted():
+                    return
+                with socket.create_connection(("127.0.0.1", int(self.path.rpartition(":")[2]))) as upstream:
+                    self.send_response(200, "Connected")
+                    self.end_headers()
+                    self.wfile.flush()
+                    _relay(self.connection, upstream)
+                self.close_connection = True
+
+            def do_GET(self) -> None:
+                if not self._admitted():
+                    return
+                parts = urlsplit(self.path)
+                connection = http.client.HTTPConnection("127.0.0.1", parts.port or 80)
+                connection.request(self.command, parts.path, headers=dict(self.headers))
+                answer = connection.getresponse()
+                data = answer.read()
+                self.send_response(answer.status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def _admitted(self) -> bool:
+                owner.asked.append(self.requestline)
+                pair = base64.b64encode(b"user:p@ss").decode()
+                admitted = self.headers.get("Proxy-Authorization") == f"Basic {pair}"
+                if not admitted:
+                    self.send_response(407, "Proxy Authentication Required")
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                return admitted
+
+        self.port = _serving(stack, Handler)
+        self.url = f"http://user:p%40ss@127.0.0.1:{self.port}"
+
+
+class _QuietServer(ThreadingHTTPServer):
+    def handle_error(self, *_arguments: object) -> None:
+        """Say nothing of clients that end a connection."""
+
+
+def _relay(one: socket.socket, other: socket.socket) -> None:
+    with selectors.DefaultSelector() as selector:
+        selector.register(one, selectors.EVENT_READ, other)
+        selector.register(other, selectors.EVENT_READ, one)
+        while True:
+            for key, _events in selector.select():
+                data = key.fileobj.recv(65536)
+                if not data:
+                    return
+                key.data.sendall(data)
+
+
+def _serving(stack: ExitStack, handler: type[BaseHTTPRequestHandler], context: ssl.SSLContext | None = None) -> int:
+    """Serve in a thread until the stack ends; gives the port."""
+    server = _QuietServer(("127.0.0.1", free_port()), handler)
+    server.daemon_threads = True
+    server.block_on_close = False
+    if context is not None:
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    thread = Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    stack.callback(thread.join)
+    stack.callback(server.server_close)
+    stack.callback(server.shutdown)
+    return int(server.server_address[1])

@@ -16,15 +16,15 @@ from typing import Any, Final
 from urllib.parse import urljoin
 
 from cryptography import x509
-from twisted.internet.defer import Deferred
 
 from svc import strictjson
 from svc.install.registry.blobs import CHUNK, Blobs, LocalBlob, Progress, Pushed, pulling, pushing
 from svc.install.registry.connections import STALL_SECONDS, Connections
 from svc.install.registry.credentials import Credentials
 from svc.install.registry.errors import ContentMissing, RegistryError
-from svc.install.registry.exchanges import Answer, Exchanges, octets
+from svc.install.registry.exchanges import PACE, Answer, Exchanges, octets
 from svc.install.registry.references import Descriptor, Host, digest_of, is_digest
+from svc.pacing.backoff import Backoff
 
 #: Largest manifest, in octets, as registries have it.
 MAX_MANIFEST: Final = 4 * 1024 * 1024
@@ -74,6 +74,7 @@ class RegistryClient:
         random: gives a number from 0 to 1.
         stall: seconds without an octet until a connection is given up.
         chunk: octets of one request of an upload.
+        pace: the pauses between attempts.
     """
 
     def __init__(
@@ -89,17 +90,18 @@ class RegistryClient:
         environment: Mapping[str, str] | None = None,
         stall: float = STALL_SECONDS,
         chunk: int = CHUNK,
+        pace: Backoff = PACE,
     ) -> None:
         self.host = host
         self._connections = Connections(reactor, host, roots=roots, environment=environment or {}, stall=stall)
         self._exchanges = Exchanges(
-            reactor, host, self._connections, plain=plain, credentials=credentials, now=now, random=random
+            reactor, host, self._connections, plain=plain, credentials=credentials, now=now, random=random, pace=pace
         )
         self._blobs = Blobs(reactor, self._exchanges, chunk)
 
-    def close(self) -> Deferred[None]:
+    async def close(self) -> None:
         """Close the connections."""
-        return self._connections.close()
+        await self._connections.close()
 
     async def check(self) -> None:
         """

@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionAborted
 from twisted.internet.interfaces import IAddress, IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.internet.task import deferLater
 from twisted.protocols.policies import ProtocolWrapper, TimeoutMixin, WrappingFactory
 from twisted.python.failure import Failure
 from twisted.web.client import URI, Agent, HTTPConnectionPool, ProxyAgent
@@ -131,10 +132,11 @@ class Connections:
         )
         return CertificateClientEndpoint(self._reactor, address, creator, through=below)
 
-    def close(self) -> Deferred[None]:
+    async def close(self) -> None:
         """Close the connections that are idle."""
-        closed: Deferred[None] = self._pool.closeCachedConnections()
-        return closed
+        # One whose response has just ended becomes idle in this turn of the reactor.
+        await deferLater(self._reactor, 0)
+        await self._pool.closeCachedConnections()
 
     def failed(self, error: BaseException) -> RegistryError:
         """

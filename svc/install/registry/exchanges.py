@@ -41,7 +41,8 @@ LONGEST_WAIT: Final = 120.0
 _MAX_REDIRECTS: Final = 5
 _MAX_ERROR: Final = 64 * 1024
 _MAX_TOKEN: Final = 256 * 1024
-_PACE: Final = Backoff(0.5, 10.0)
+#: Between attempts.
+PACE: Final = Backoff(0.5, 10.0)
 _CODE: Final = re.compile(r"[A-Z][A-Z_]{0,63}\Z")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]+\Z")
 _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
@@ -73,10 +74,11 @@ class Retries:
     Args:
         reactor: for the pauses.
         random: gives a number from 0 to 1.
+        pace: how long they are.
     """
 
-    def __init__(self, reactor: Any, random: Callable[[], float]) -> None:
-        self._reactor, self._random = reactor, random
+    def __init__(self, reactor: Any, random: Callable[[], float], pace: Backoff) -> None:
+        self._reactor, self._random, self._pace = reactor, random, pace
         self._failures = 0
 
     def moved(self) -> None:
@@ -91,7 +93,7 @@ class Retries:
             RegistryInterrupted: there were enough, or the registry asks to wait too long.
         """
         self._failures += 1
-        seconds = max(_PACE.pause(self._failures, self._random()), error.after)
+        seconds = max(self._pace.pause(self._failures, self._random()), error.after)
         if self._failures >= ATTEMPTS or seconds > LONGEST_WAIT:
             raise error
         await deferLater(self._reactor, seconds)
@@ -109,6 +111,7 @@ class Exchanges:
         credentials: None for none.
         now: gives the time, aware.
         random: gives a number from 0 to 1.
+        pace: the pauses between attempts.
     """
 
     def __init__(
@@ -121,8 +124,10 @@ class Exchanges:
         credentials: Credentials | None,
         now: Callable[[], datetime],
         random: Callable[[], float],
+        pace: Backoff = PACE,
     ) -> None:
         self.host = host
+        self._pace = pace
         self._reactor, self._connections, self._random, self._now = reactor, connections, random, now
         self._schemes = ("https", "http") if plain else ("https",)
         self.base = f"{'http' if plain else 'https'}://{host.served_by}/v2/"
@@ -132,7 +137,7 @@ class Exchanges:
 
     def retries(self) -> Retries:
         """Begin to count the attempts of a transfer."""
-        return Retries(self._reactor, self._random)
+        return Retries(self._reactor, self._random, self._pace)
 
     def account(self) -> str:
         """Say as whom the registry is asked."""
