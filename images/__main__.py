@@ -18,6 +18,7 @@ from images import sbom
 from images.archive import Content, Image, Layer, write_archive, write_layer
 from images.base import base, given_base
 from images.cache import TOP, ImageFailed, checked, report
+from images.pinned import add_options, pinned_module, remarks
 from images.python import dependencies, own_files
 from svc import __version__
 from svc.naming import DOMAIN
@@ -36,7 +37,7 @@ _USERS: Final = f"nonroot:x:{USER}:{USER}:nonroot:/nonexistent:/usr/sbin/nologin
 _GROUPS: Final = f"nonroot:x:{USER}:\n"
 
 
-def build(name: str, folder: Path, base_tree: Path | None = None) -> str:
+def build(name: str, folder: Path, base_tree: Path | None = None, pinned: str | None = None) -> str:
     """
     Build an image as ``NAME.tar``, and its list of contents as ``NAME.spdx.json``.
 
@@ -44,6 +45,7 @@ def build(name: str, folder: Path, base_tree: Path | None = None) -> str:
         name: one of :data:`NAMES`.
         folder: where they go.
         base_tree: the files of another base for images of the product; by default it is made by debootstrap.
+        pinned: the module with the vendor's keys, for images of the product; None for that of the source.
 
     Returns:
         The digest of the image.
@@ -52,7 +54,7 @@ def build(name: str, folder: Path, base_tree: Path | None = None) -> str:
         ImageFailed: it could not be made.
     """
     with tempfile.TemporaryDirectory(prefix=f"svc-image-{name}-") as work:
-        made = _python(name, Path(work), base_tree) if name in PYTHON else _static(name, Path(work))
+        made = _python(name, Path(work), base_tree, pinned) if name in PYTHON else _static(name, Path(work))
         layers, contents, config = made
         (folder / f"{name}.spdx.json").write_bytes(contents)
         labels = {
@@ -65,11 +67,13 @@ def build(name: str, folder: Path, base_tree: Path | None = None) -> str:
         return write_archive(folder / f"{name}.tar", image)
 
 
-def _python(name: str, work: Path, base_tree: Path | None) -> tuple[list[Layer], bytes, dict[str, Any]]:
+def _python(
+    name: str, work: Path, base_tree: Path | None, pinned: str | None
+) -> tuple[list[Layer], bytes, dict[str, Any]]:
     below = base() if base_tree is None else given_base(base_tree, work)
     extras = PYTHON[name]
     needed = dependencies(below, extras)
-    entries = own_files(below, needed.files, extras, work)
+    entries = own_files(below, needed.files, extras, work, pinned)
     packages = [
         *sbom.debian_packages(below.files / "var/lib/dpkg/status"),
         *sbom.python_packages(needed.files),
@@ -161,6 +165,7 @@ def _parser() -> argparse.ArgumentParser:
         "--push", metavar="REGISTRY/PREFIX", help="push them as REGISTRY/PREFIX/NAME:VERSION, by skopeo"
     )
     parser.add_argument("--insecure", action="store_true", help="with --push: a registry without TLS")
+    add_options(parser)
     return parser
 
 
@@ -168,13 +173,16 @@ def main(given: Sequence[str]) -> int:
     """Build what is asked for; gives the exit status."""
     options = _parser().parse_args(given)
     try:
+        pinned = pinned_module(options)
+        for line in remarks(options):
+            report(line)
         with tempfile.TemporaryDirectory(prefix="svc-images-") as temporary:
             # What is only pushed is not kept.
             folder = options.output or Path(temporary if options.push else "build/images")
             folder.mkdir(parents=True, exist_ok=True)
             for name in NAMES if options.only is None else (options.only,):
                 began = time.monotonic()
-                digest = build(name, folder, options.base)
+                digest = build(name, folder, options.base, pinned)
                 size = (folder / f"{name}.tar").stat().st_size / 1e6
                 report(f"{name}: {size:.0f} MB in {time.monotonic() - began:.1f} s")
                 if options.push:

@@ -13,6 +13,7 @@ from typing import Final
 from images.archive import Content, Layer, tree, write_layer
 from images.base import Base
 from images.cache import TOP, Kept, checked, kept, report
+from images.pinned import MODULE
 
 #: Where Debian's interpreter looks, behind :data:`_OWN`.
 _SHARED: Final = "usr/lib/python3/dist-packages"
@@ -56,7 +57,9 @@ def dependencies(base: Base, extras: Sequence[str]) -> Kept:
     return kept("dependencies", inputs, lambda files, path: _install(base, wanted, files, path))
 
 
-def own_files(base: Base, site: Path, extras: Sequence[str], folder: Path) -> dict[str, Path | Content]:
+def own_files(
+    base: Base, site: Path, extras: Sequence[str], folder: Path, pinned: str | None
+) -> dict[str, Path | Content]:
     """
     Give the entries of the layer with svc.
 
@@ -65,6 +68,7 @@ def own_files(base: Base, site: Path, extras: Sequence[str], folder: Path) -> di
         site: the dependencies.
         extras: for which ``site`` was made.
         folder: an empty one for what is made.
+        pinned: the module with the vendor's keys; None for that of the source.
 
     Returns:
         Files by their path in the image.
@@ -74,6 +78,8 @@ def own_files(base: Base, site: Path, extras: Sequence[str], folder: Path) -> di
     ignored = shutil.ignore_patterns("__pycache__", "dropin.cache", "*.pyc", *_NOT_RELEASED)
     for name in ("svc", "twisted"):
         shutil.copytree(TOP / name, packages / name, ignore=ignored)
+    if pinned is not None:
+        (packages / MODULE).write_text(pinned)
     _write_metadata(packages, extras)
     base.compile(packages, f"/{own}")
     base.run("-c", _CACHE, str(packages), path=f"{packages}:{site}")

@@ -58,7 +58,7 @@ def _new_key(options: argparse.Namespace, _now: Callable[[], datetime]) -> None:
     _write(private, key.render(passphrase), 0o600)
     _write(public, key.public.render(), 0o644)
     _say(f"private keys: {private}{'' if passphrase else ', not encrypted: keep it offline'}")
-    _say(f"public keys: {public}, for VENDOR_KEYS in svc/license/vendors.py")
+    _say(f"public keys: {public}, for --vendor-key or --release-key of bin/release and bin/image")
     for alg, kid in key.public.kids.items():
         _say(f"{alg}: kid {kid}")
 
@@ -79,7 +79,7 @@ def _sign(options: argparse.Namespace, now: Callable[[], datetime]) -> None:
     )
     known = [each for each in pinned_keys() if each.kids == key.public.kids]
     if not known:
-        _say("the key is not among VENDOR_KEYS of this source: no program made of it accepts the license")
+        _say(f"only a program that was built with bin/release --vendor-key {options.key}.pub accepts the license")
     elif known[0].test:
         _say("the key is the test vendor's: only svc run from a checkout accepts the license")
 
@@ -122,8 +122,9 @@ def _say(text: str) -> None:
 
 
 _KEY_HELP: Final = """\
-Make a pair of keys, Ed25519 and ML-DSA-87, which sign licenses together. PATH gets the private keys, mode 0600, and
-PATH.pub the public ones, which are added to VENDOR_KEYS in svc/license/vendors.py. Neither file is ever replaced.
+Make a pair of keys, Ed25519 and ML-DSA-87, which sign licenses or releases together. PATH gets the private keys, mode
+0600, and PATH.pub the public ones, with which bin/release and bin/image build what accepts them. Neither file is ever
+replaced.
 """
 _SIGN_HELP: Final = """\
 Sign the license that DESCRIPTION describes. The file is verified as svc does it before it is written.

@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from images.cache import ImageFailed
+from images.pinned import MODULE, add_options, pinned_module, remarks
 from release.changelog import newest_section
 from release.plugin import write_archive, write_manifest
 from release.tar import rewrite_tar
@@ -107,12 +109,13 @@ class Release:
         self._report(f"changelog: {len(section.splitlines())} lines for {self._version}")
         return section
 
-    def build(self, url: str) -> None:
+    def build(self, url: str, pinned: str) -> None:
         """
         Make sdist and wheel, the wheel from the sdist, and the plugin of kubectl; check and list them.
 
         Args:
             url: the folder from which the plugin's archive will be downloaded.
+            pinned: the module with the vendor's keys.
 
         Raises:
             ReleaseFailed: a tool fails.
@@ -124,6 +127,7 @@ class Release:
             source = Path(temporary)
             archive = subprocess.run(["git", "archive", "HEAD"], cwd=self._top, capture_output=True, check=True)
             subprocess.run(["tar", "-x"], cwd=source, input=archive.stdout, check=True)
+            (source / MODULE).write_text(pinned)
             self._run(
                 [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(self._output)], source, environment
             )
@@ -187,6 +191,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--write-changelog", action="store_true", help="make the section of the fragments, and exit")
     parser.add_argument("--date", default="", metavar="YYYY-MM-DD", help="of that section (default: today)")
     parser.add_argument("--tag", action="store_true", help="tag the commit, after all checks")
+    add_options(parser)
     return parser.parse_args(given)
 
 
@@ -200,10 +205,13 @@ def main(given: Sequence[str]) -> int:
         if arguments.write_changelog:
             release.write_changelog(arguments.date)
             return 0
+        pinned = pinned_module(arguments)
+        for line in remarks(arguments):
+            print(f"release: {line}", flush=True)
         section = release.check()
-        release.build(arguments.plugin_url)
+        release.build(arguments.plugin_url, pinned)
         release.tag(section, really=arguments.tag)
-    except ReleaseFailed as error:
+    except (ReleaseFailed, ImageFailed) as error:
         print(f"release: {error}" + (f"\n         {error.hint}" if error.hint else ""), file=sys.stderr)
         return 1
     finally:

@@ -36,6 +36,10 @@ class LicenseRefused(EnvelopeError):
             "the license is signed with the key {kid}, which is none of the vendor's keys in this version of svc",
             "upgrade svc if the license is newer than it, or ask the vendor for a new license",
         ),
+        "license_keys_none": Reason(
+            "the license is signed with the key {kid}, and this svc was built without any key of a vendor",
+            "install the svc that the vendor distributes, or build one with bin/release --vendor-key FILE",
+        ),
         "license_key_of_tests": Reason(
             "the license is signed by the test vendor, whose private key everybody has",
             "only svc run from a checkout of its source accepts it; install a license of the vendor",

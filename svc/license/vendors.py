@@ -1,8 +1,8 @@
 """
 The keys of vendors, which alone may sign licenses: pairs of an Ed25519 and an ML-DSA-87 key.
 
-Owns the list that is part of the program, and the text of a key: a line with the issuer, then both keys as PEM. A key
-is replaced by adding the new one a release or more before the old one is removed; licenses of both are accepted in
+Owns the text of a key: a line with the issuer, then both keys as PEM; :mod:`svc.pinned` has those of a distribution. A
+key is replaced by adding the new one a release or more before the old one is removed; licenses of both are accepted in
 between.
 """
 
@@ -21,11 +21,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from svc.envelope.keys import jwk_thumbprint
 from svc.errors import SvcError
 from svc.license.payload import MAX_TEXT
+from svc.pinned import VENDOR_KEYS
 
 CLASSICAL: Final = "Ed25519"
 POST_QUANTUM: Final = "ML-DSA-87"
-#: The text of each key of the vendor, newest first: what ``bin/license-sign new-key`` writes to its public file.
-VENDOR_KEYS: Final[tuple[str, ...]] = ()
 #: By these a program without the test vendor's keys says whose they are.
 TEST_VENDOR_KIDS: Final = frozenset(
     {"rG_s0pFSVN7cE_KJo41qv2UCXwJlHLEWIdBseti3XcQ", "EY4c41Y3PNxIQAMiDjDwwhcojaT3XjBpo3pmpgnDdxM"}
@@ -114,7 +113,10 @@ def issuer_of(text: str) -> str:
 
 @cache
 def pinned_keys() -> tuple[VendorKey, ...]:
-    """Return the keys of the program: those of the vendor, and in a checkout of the source those of the test vendor."""
+    """
+    Return the keys that sign licenses for this program: those with which the distribution was built, and in a checkout
+    of the source those of the test vendor.
+    """
     keys = tuple(VendorKey.parse(text) for text in VENDOR_KEYS)
     try:
         # Wheels and images do not contain this package.

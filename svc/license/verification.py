@@ -117,6 +117,8 @@ def _signing_key(envelope: Envelope, keys: Sequence[VendorKey]) -> VendorKey:
         if key is None:
             if kid in TEST_VENDOR_KIDS and not any(each.test for each in keys):
                 raise LicenseRefused("license_key_of_tests")
+            if all(each.test for each in keys):
+                raise LicenseRefused("license_keys_none", kid=kid)
             raise LicenseRefused("license_key_unknown", kid=kid)
         found.append(key)
     first, second = found

@@ -28,7 +28,10 @@ from tests.vectors.material import make_key
 _TRANSCRIPT: Final = Path(__file__).parent / "transcripts" / "license.txt"
 
 #: Vectors for other lists of keys than that of the program.
-_OTHER_KEYS: Final = ("good-second-key", "keys-mixed", "key-test-vendor-released")
+_OTHER_KEYS: Final = (
+    *("good-second-key", "keys-mixed", "key-test-vendor-released"),
+    *("key-stranger", "kid-of-other-algorithm"),
+)
 #: The strict reader refuses NUL, which a refused license may have.
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 DOCUMENTS = st.dictionaries(
@@ -189,7 +192,7 @@ class InstallTests(LicenseCase):
         for words in ((), ("-n",)):
             ran = run_svc("license", "install", *words, path, now=NOW)
             self.assertEqual((ran.status, ran.stdout), (1, b""))
-            self.assertIn("(license_key_unknown)", ran.stderr)
+            self.assertIn("(license_keys_none)", ran.stderr)
 
 
 class DocumentTests(SynchronousTestCase):

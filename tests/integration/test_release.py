@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -14,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc import __version__ as installed
 from svc import strictyaml
+from tests.license.material import LICENSE, STRANGER, envelope, text_of, vendor_key
 from tests.peers.waiting import TOP
 
 #: Newer than all.
@@ -71,7 +73,10 @@ class ReleaseTests(SynchronousTestCase):
     def test_release(self) -> None:
         """Fragments become a section; the artifacts are made twice, with the same content; the commit is tagged."""
         (self.clone / "docs" / "newsfragments" / "zzz.feature").write_text("A thing\nof two lines.\n")
-        self.assertIn("1 files are not committed", self.release(status=1))
+        said = self.release(status=1)
+        self.assertIn("1 files are not committed", said)
+        for line in ("no vendor key is built in", "no release key is built in"):
+            self.assertIn(line, said)
         self.commit()
         self.assertIn("fragments are not in CHANGELOG.md", self.release(status=1))
         self.release("--write-changelog", "--date", "2026-11-27")
@@ -79,13 +84,17 @@ class ReleaseTests(SynchronousTestCase):
         self.assertIn("has a section of 9.0.0 already", self.release("--write-changelog", status=1))
         self.commit()
         made = self.folder / "made"
-        said = self.release("--output", str(made), "--plugin-url", "https://example.org/r/")
+        key = self.folder / "vendor.pem.pub"
+        key.write_text(vendor_key(STRANGER, "A vendor").render())
+        given = ("--plugin-url", "https://example.org/r/", "--vendor-key", str(key), "--release-key", str(key))
+        said = self.release("--output", str(made), *given)
+        self.assertNotIn("is built in", said)
         self.assertIn(f"would tag {self.git('rev-parse', '--short', 'HEAD').strip()} as v{VERSION}", said)
         self.assertEqual("", self.git("tag"))
         self.check_made(made)
         self.assertEqual("", self.git("status", "--porcelain"))
         again = self.folder / "again"
-        self.assertIn("tagged", self.release("--tag", "--output", str(again), "--plugin-url", "https://example.org/r/"))
+        self.assertIn("tagged", self.release("--tag", "--output", str(again), *given))
         self.assertEqual(digests(made), digests(again))
         self.assertIn("A thing of two lines.", self.git("tag", "--list", "--format=%(contents)", f"v{VERSION}"))
         self.assertIn("is not newer than", self.release(status=1))
@@ -94,6 +103,8 @@ class ReleaseTests(SynchronousTestCase):
         """The wheel has the program, not the vendor of tests; the manifest has the digest of the plugin's archive."""
         with zipfile.ZipFile(folder / f"svc-{VERSION}-py3-none-any.whl") as wheel:
             names = wheel.namelist()
+            wheel.extractall(folder.parent / "installed")
+        self.check_license(folder.parent / "installed")
         self.assertIn("svc/data/chart/Chart.yaml", names)
         self.assertFalse([name for name in names if "testvendor" in name or name.startswith("release/")])
         manifest = strictyaml.loads((folder / "mls.yaml").read_text())
@@ -115,6 +126,22 @@ class ReleaseTests(SynchronousTestCase):
         ran = subprocess.run([str(plugin)], env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False)
         self.assertEqual(1, ran.returncode)
         self.assertIn("is not on the PATH", ran.stderr)
+
+
+    def check_license(self, installed: Path) -> None:
+        """What is installed accepts a license of the vendor whose key was built in, and a checkout says what it lacks."""
+        path = self.folder / "acme.license"
+        license_file = text_of(envelope(dataclasses.replace(LICENSE, issuer="A vendor"), STRANGER))
+        path.write_text(license_file)
+        entry = "from svc.cli.entry import main; raise SystemExit(main())"
+        command = [sys.executable, "-c", entry, "license", "info", str(path)]
+        for folder, status, said in ((installed, 0, "Key: A vendor"), (TOP, 1, "(license_keys_none)")):
+            environment = {**os.environ, "PYTHONPATH": str(folder)}
+            ran = subprocess.run(
+                command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
+            )
+            self.assertEqual(status, ran.returncode, ran.stderr)
+            self.assertIn(said, ran.stdout + ran.stderr)
 
 
 def digests(folder: Path) -> dict[str, str]:

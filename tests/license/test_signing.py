@@ -177,6 +177,6 @@ class SignTests(ToolCase):
         path = str(self.folder / "key.pem")
         self.run_tool("new-key", "--issuer", "x", "--output", path)
         out, err = self.run_tool("sign", "--key", path, self.file("a.yaml", SMALL))
-        self.assertIn("not among VENDOR_KEYS", err)
+        self.assertIn(f"bin/release --vendor-key {path}.pub", err)
         public = VendorKey.parse(Path(f"{path}.pub").read_text())
         self.assertEqual(verify_license(out.encode(), [public]).license.issuer, "x")

@@ -42,7 +42,8 @@ def file_of(vector: Vector) -> bytes:
 
 def assessment_of(vector: Vector) -> Assessment:
     """The state of the license in a vector."""
-    keys = [key for key in KEYS if not key.test] if vector.headers.get("keys") == "released" else KEYS
+    wanted = {"released": (False,), "none": (True,)}.get(vector.headers.get("keys", ""), (False, True))
+    keys = [key for key in KEYS if key.test in wanted]
     domain, usage = vector.headers.get("trust-domain"), vector.headers.get("usage", "")
     try:
         verified = verify_license(file_of(vector), keys)

@@ -215,6 +215,13 @@ def keys() -> None:
     )
     one("kid-and-certificates", "Certificates beside kid.", malformed, envelope(x5c=A.x5c))
     one("key-stranger", "A key that nobody knows.", "Invalid license_key_unknown", envelope(name=STRANGER))
+    one(
+        "key-none-built-in",
+        "A key of a vendor, for a program that was built without any.",
+        "Invalid license_keys_none",
+        envelope(name=STRANGER),
+        keys="none",
+    )
     thumbprint = {name: signers()[1 - index].thumbprint for index, name in enumerate(("Ed25519", "ML-DSA-87"))}
     crossed = envelope(protected_of={name: {"kid": kid} for name, kid in thumbprint.items()})
     one(
