@@ -12,7 +12,7 @@ from typing import Final
 
 from licensing.description import Description
 from licensing.errors import SigningFailed
-from licensing.keyfile import SigningKey
+from licensing.keyfile import MIN_PASSPHRASE, SigningKey, read_passphrase, read_signing_key
 from svc import naming, settings
 from svc.envelope.claims import utc_seconds
 from svc.envelope.envelope import sign_envelope
@@ -23,10 +23,6 @@ from svc.license.vendors import VendorKeyMalformed, issuer_of, pinned_keys
 from svc.license.verification import MAX_ENVELOPE, verify_license
 from svc.settings import ConfigInvalid
 from svc.strictjson import b64u_encode
-
-MIN_PASSPHRASE: Final = 12
-#: Octets of a key file or a passphrase file.
-_MAX_FILE: Final = 64 * 1024
 
 
 def sign(license: License, key: SigningKey) -> str:  # noqa: A002 - there is no other word for it
@@ -50,7 +46,7 @@ def _new_key(options: argparse.Namespace, _now: Callable[[], datetime]) -> None:
         raise SigningFailed("issuer_unfit", issuer=options.issuer, defect=error.evidence["defect"]) from error
     if not fits:
         raise SigningFailed("issuer_unfit", issuer=options.issuer, defect="it has other characters or blanks around it")
-    passphrase = _passphrase(options.passphrase_file)
+    passphrase = read_passphrase(options.passphrase_file)
     private, public = options.output, options.output.with_name(f"{options.output.name}.pub")
     if public.exists():
         raise SigningFailed("file_exists", path=public)
@@ -64,7 +60,7 @@ def _new_key(options: argparse.Namespace, _now: Callable[[], datetime]) -> None:
 
 
 def _sign(options: argparse.Namespace, now: Callable[[], datetime]) -> None:
-    key = SigningKey.parse(_read(options.key), _passphrase(options.passphrase_file), str(options.key))
+    key = read_signing_key(options.key, options.passphrase_file)
     description = settings.load(options.description, Description)
     made = description.license(key.issuer, b64u_encode(os.urandom(16)), now())
     text = sign(made, key)
@@ -82,25 +78,6 @@ def _sign(options: argparse.Namespace, now: Callable[[], datetime]) -> None:
         _say(f"only a program that was built with bin/release --vendor-key {options.key}.pub accepts the license")
     elif known[0].test:
         _say("the key is the test vendor's: only svc run from a checkout accepts the license")
-
-
-def _passphrase(path: Path | None) -> bytes | None:
-    if path is None:
-        return None
-    found = _read(path).partition("\n")[0].removesuffix("\r")
-    if len(found) < MIN_PASSPHRASE:
-        raise SigningFailed("passphrase_short", path=path, count=len(found), least=MIN_PASSPHRASE)
-    return found.encode("utf-8")
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MAX_FILE).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise SigningFailed("file_unreadable", path=path, detail="it is no text") from error
-    except OSError as error:
-        raise SigningFailed("file_unreadable", path=path, detail=(error.strerror or str(error)).lower()) from error
 
 
 def _write(path: Path, text: str, mode: int) -> None:

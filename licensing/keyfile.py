@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric import ed25519, mldsa
@@ -17,6 +19,10 @@ from cryptography.hazmat.primitives.serialization import (
 from licensing.errors import SigningFailed
 from svc.envelope.keys import Signer
 from svc.license.vendors import VendorKey, VendorKeyMalformed, issuer_of, pem_parts
+
+MIN_PASSPHRASE: Final = 12
+#: Octets of a key file or a passphrase file.
+_MAX_FILE: Final = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -79,3 +85,42 @@ class SigningKey:
     def signers(self) -> tuple[Signer, Signer]:
         """What signs an envelope."""
         return Signer.from_raw_key(self.classical), Signer.from_raw_key(self.post_quantum)
+
+
+def read_signing_key(path: Path, passphrase_file: Path | None) -> SigningKey:
+    """
+    Read the file of a private key.
+
+    Args:
+        path: of the key.
+        passphrase_file: with the passphrase in its first line; None for a key that is not encrypted.
+
+    Raises:
+        SigningFailed: one of the files cannot be read, or they do not fit.
+    """
+    return SigningKey.parse(_read(path), read_passphrase(passphrase_file), str(path))
+
+
+def read_passphrase(path: Path | None) -> bytes | None:
+    """
+    Read a passphrase from the first line of a file; None where there is none.
+
+    Raises:
+        SigningFailed: the file cannot be read, or the line is shorter than :data:`MIN_PASSPHRASE`.
+    """
+    if path is None:
+        return None
+    found = _read(path).partition("\n")[0].removesuffix("\r")
+    if len(found) < MIN_PASSPHRASE:
+        raise SigningFailed("passphrase_short", path=path, count=len(found), least=MIN_PASSPHRASE)
+    return found.encode("utf-8")
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_FILE).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SigningFailed("file_unreadable", path=path, detail="it is no text") from error
+    except OSError as error:
+        raise SigningFailed("file_unreadable", path=path, detail=(error.strerror or str(error)).lower()) from error

@@ -14,16 +14,22 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from images.cache import ImageFailed
 from images.pinned import MODULE, add_options, pinned_module, remarks
+from licensing.keyfile import read_signing_key
 from release.changelog import newest_section
+from release.package import Plan, contents_files, read_images, write_release
 from release.plugin import write_archive, write_manifest
 from release.tar import rewrite_tar
 from release.versions import newer_than_tags
 from svc import __version__
+from svc.data import FOLDER
+from svc.errors import SvcError
 
 TOP: Final = Path(__file__).resolve().parents[1]
 FRAGMENTS: Final = Path("docs/newsfragments")
@@ -179,7 +185,8 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
         allow_abbrev=False,
         description="Check that this commit is a release, make its artifacts, and say what would be tagged.",
         epilog="Nothing is pushed or uploaded. A release: set __version__, python -m docs.generator, "
-        "bin/release --write-changelog, commit, bin/release, bin/release --tag.",
+        "bin/release --write-changelog, commit, bin/release, bin/release --tag. What svc install "
+        "installs is made by bin/release package.",
     )
     parser.add_argument("--output", type=Path, metavar="DIR", help="keep the artifacts there (default: thrown away)")
     parser.add_argument(
@@ -195,8 +202,90 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
+def _package_arguments(given: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="bin/release package",
+        allow_abbrev=False,
+        description="Make the package of a release: the images, the chart and the lists of contents, signed, as one "
+        "file that svc install reads, and skopeo as an OCI layout.",
+        epilog="bin/license-sign new-key makes the keys. The same images and chart give the same file, but for the "
+        "ML-DSA signature. SOURCE_DATE_EPOCH is the time of the release; by default it is that of the commit.",
+    )
+    parser.add_argument(
+        "--images",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="DIR",
+        help="what bin/image --output DIR made; once for each platform",
+    )
+    parser.add_argument("--key", type=Path, required=True, metavar="FILE", help="the private keys that sign it")
+    parser.add_argument("--passphrase-file", type=Path, metavar="FILE", help="its first line decrypts the keys")
+    parser.add_argument(
+        "--upgrade-from", required=True, metavar="VERSION", help="the lowest version that may be upgraded to this one"
+    )
+    parser.add_argument("--channel", default="stable", metavar="NAME", help="default: %(default)s")
+    parser.add_argument(
+        "--helm",
+        action="append",
+        default=[],
+        metavar="OS-ARCH=FILE",
+        help="put helm for hosts of this kind, as linux-amd64, into the package; may be repeated",
+    )
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help=f"the package (default: svc-release-{__version__}.tar)"
+    )
+    return parser.parse_args(given)
+
+
+def _package(given: Sequence[str]) -> None:
+    arguments = _package_arguments(given)
+    key = read_signing_key(arguments.key, arguments.passphrase_file)
+    path = arguments.output or Path(f"svc-release-{__version__}.tar")
+    plan = Plan(__version__, arguments.channel, arguments.upgrade_from, _time_of_release())
+    files: dict[str, Path] = {}
+    for each in arguments.helm:
+        kind, _equals, file = each.partition("=")
+        if not Path(file).is_file():
+            raise ReleaseFailed(f"--helm {each} names no file", "as in --helm linux-amd64=/usr/local/bin/helm")
+        files[f"tools/helm-{kind}"] = Path(file)
+    images = []
+    with ExitStack() as stack:
+        for folder in arguments.images:
+            found = read_images(folder, __version__, stack)
+            images += found
+            files |= contents_files(folder, found)
+        digest = write_release(path, plan, images, FOLDER / "chart", files, key)
+    print(f"release: {path}  {path.stat().st_size} octets  {digest}")
+    print(f"release: it is verified with the public key of {key.issuer}, {key.public.kids['Ed25519']}")
+
+
+def _time_of_release() -> datetime:
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    if not given:
+        command = ["git", "log", "-1", "--format=%ct"]
+        given = subprocess.run(command, cwd=TOP, capture_output=True, text=True, check=True).stdout
+    return datetime.fromtimestamp(int(given), UTC)
+
+
 def main(given: Sequence[str]) -> int:
     """Run ``bin/release``; gives the exit status."""
+    try:
+        if given[:1] == ["package"]:
+            _package(given[1:])
+            return 0
+        return _release(given)
+    except SvcError as error:
+        sentence, hint = f"{error} ({error.reason})", error.hint
+    except ImageFailed as error:
+        sentence, hint = error.sentence, error.hint
+    except ReleaseFailed as error:
+        sentence, hint = str(error), error.hint
+    print(f"release: {sentence}" + (f"\n         {hint}" if hint else ""), file=sys.stderr)
+    return 1
+
+
+def _release(given: Sequence[str]) -> int:
     arguments = _arguments(given)
     temporary = None if arguments.output else tempfile.mkdtemp(prefix="svc-release-")
     output = Path(temporary or arguments.output).absolute()
@@ -211,9 +300,6 @@ def main(given: Sequence[str]) -> int:
         section = release.check()
         release.build(arguments.plugin_url, pinned)
         release.tag(section, really=arguments.tag)
-    except (ReleaseFailed, ImageFailed) as error:
-        print(f"release: {error}" + (f"\n         {error.hint}" if error.hint else ""), file=sys.stderr)
-        return 1
     finally:
         if temporary:
             shutil.rmtree(temporary, ignore_errors=True)

@@ -42,6 +42,7 @@ TYPE_RECEIPT: Final = "svc-receipt+jws"
 TYPE_BATCH: Final = "svc-batch+jws"
 TYPE_BOOTSTRAP: Final = "svc-bootstrap+jws"
 TYPE_LICENSE: Final = "svc-license+jws"
+TYPE_RELEASE: Final = "svc-release+jws"
 TYPE_PQ_PROOF: Final = "svc-pq-proof+jws"
 
 # Labels and annotations of workloads.

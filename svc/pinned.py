@@ -1,5 +1,5 @@
 """
-The public keys of the vendor that are part of a distribution, each as the text that ``bin/license-sign new-key`` writes.
+The public keys of the vendor that are part of a distribution, each as ``bin/license-sign new-key`` writes it.
 
 The source has none. ``bin/release`` and ``bin/image`` write this module anew into what they make: ``--vendor-key``
 fills the keys that sign licenses, ``--release-key`` those that sign releases.
