@@ -127,9 +127,8 @@ class ReleaseTests(SynchronousTestCase):
         self.assertEqual(1, ran.returncode)
         self.assertIn("is not on the PATH", ran.stderr)
 
-
     def check_license(self, installed: Path) -> None:
-        """What is installed accepts a license of the vendor whose key was built in, and a checkout says what it lacks."""
+        """What is installed accepts a license of the key that was built in; a checkout says which key it lacks."""
         path = self.folder / "acme.license"
         license_file = text_of(envelope(dataclasses.replace(LICENSE, issuer="A vendor"), STRANGER))
         path.write_text(license_file)
@@ -137,9 +136,7 @@ class ReleaseTests(SynchronousTestCase):
         command = [sys.executable, "-c", entry, "license", "info", str(path)]
         for folder, status, said in ((installed, 0, "Key: A vendor"), (TOP, 1, "(license_keys_none)")):
             environment = {**os.environ, "PYTHONPATH": str(folder)}
-            ran = subprocess.run(
-                command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
-            )
+            ran = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
             self.assertEqual(status, ran.returncode, ran.stderr)
             self.assertIn(said, ran.stdout + ran.stderr)
 

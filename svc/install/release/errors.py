@@ -12,6 +12,7 @@ class ReleaseRefused(SvcError):
     """the release is refused"""
 
     reason = "release_refused"
+    hint = "get the release from the vendor"
     reasons = {
         "release_too_large": Reason("{what} has {size} octets, at most {limit} are accepted", _AGAIN),
         "release_malformed": Reason("{where} of the release: {defect}", _AGAIN),
