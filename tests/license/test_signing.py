@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from licensing.__main__ import MIN_PASSPHRASE, main
-from licensing.keyfile import SigningKey
+from licensing.__main__ import main
+from licensing.keyfile import MIN_PASSPHRASE, SigningKey
 from svc.identity import TrustDomain
 from svc.license.payload import MAX_TEXT, Enforcement
 from svc.license.vendors import VendorKey, pinned_keys
