@@ -174,6 +174,11 @@ def sha256(data: bytes) -> str:
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
+def _ordered(scope: str) -> str:
+    name, _colon, actions = scope.rpartition(":")
+    return f"{name}:{','.join(sorted(actions.split(',')))}"
+
+
 class TokenServer:
     """
     The token service of a registry: gives tokens to :data:`USERNAME`, and to who has :data:`IDENTITY_TOKEN`.
@@ -184,7 +189,7 @@ class TokenServer:
 
     Attributes:
         config: what the registry needs to know of it.
-        asked: the scopes of each request.
+        asked: the scopes of each request, with the actions in one order: registries name them in any.
     """
 
     def __init__(self, stack: ExitStack, certificate: tuple[Path, Path]) -> None:
@@ -210,7 +215,7 @@ class TokenServer:
 
             def _answer(self, asked: dict[str, list[str]], known: bool) -> None:
                 scopes = [each for words in asked.get("scope", []) for each in words.split()]
-                owner.asked.append(scopes)
+                owner.asked.append([_ordered(each) for each in scopes])
                 now = int(time.time())
                 access = []
                 for each in scopes:
