@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -256,6 +257,37 @@ class DownloadTests(InterruptedCase):
         await running
         missing = self.passed.pull_blob("acme/svc", DIGEST, SIZE, self.folder / "no" / "file")
         self.assertIn("no such file", str(await self.refused("blob_file_unusable", missing)))
+
+    async def test_full_disk(self) -> None:
+        """A full disk ends a download, which goes on when there is room; a link in place of a part is refused."""
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, hard))
+        try:
+            await self.refused("blob_file_unusable", self.pull())
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        self.progress.clear()
+        await self.pull()
+        self.assert_pulled()
+        self.assertEqual(["", f"bytes={SIZE // 2}-"], self.ranges())
+        self.path.unlink()
+        self.path.with_name("pulled.part").symlink_to(self.folder / "other")
+        await self.refused("blob_file_unusable", self.pull())
+        self.assertFalse((self.folder / "other").exists())
+
+    async def test_names(self) -> None:
+        """Names that would lead to another path of the registry are refused before any request."""
+        for working in (
+            self.passed.pull_blob("acme/svc", "sha256:../../x", 1, self.path),
+            self.passed.pull_blob("../acme", DIGEST, 1, self.path),
+            self.passed.pull_manifest("acme/svc", "../x"),
+            self.passed.resolve("acme/svc?x", "1"),
+            self.passed.push_blob("acme/svc", self.blob(CONTENT), mount_from="a b"),
+            self.passed.referrers("acme/svc", "latest"),
+            self.passed.check_push("Acme"),
+        ):
+            await self.refused("reference_invalid", working)
+        self.assertEqual([], self.between.requests)
 
 
 class UploadTests(InterruptedCase):

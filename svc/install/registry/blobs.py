@@ -472,7 +472,8 @@ class _Section:
     def read(self, size: int) -> bytes:
         if not self._left:
             return b""
-        data = os.pread(self._file.fileno(), min(size, self._left), self._at)
+        with _file_errors(self._host, self._blob.path):
+            data = os.pread(self._file.fileno(), min(size, self._left), self._at)
         if not data:
             raise RegistryError(
                 "blob_file_changed", registry=self._host, path=self._blob.path, digest=self._blob.digest

@@ -23,7 +23,7 @@ from svc.install.registry.connections import STALL_SECONDS, Connections
 from svc.install.registry.credentials import Credentials
 from svc.install.registry.errors import ContentMissing, RegistryError
 from svc.install.registry.exchanges import PACE, Answer, Exchanges, octets
-from svc.install.registry.references import Descriptor, Host, digest_of, is_digest
+from svc.install.registry.references import Descriptor, Host, digest_of, is_digest, is_repository, is_tag
 from svc.pacing.backoff import Backoff
 
 #: Largest manifest, in octets, as registries have it.
@@ -123,7 +123,7 @@ class RegistryClient:
         Raises:
             RegistryError: it may not.
         """
-        await self._blobs.may_push(repository)
+        await self._blobs.may_push(_named(repository))
 
     # -- Manifests ----------------------------------------------------------------------------------------------------
 
@@ -141,7 +141,8 @@ class RegistryClient:
         Raises:
             RegistryError: the registry does not say.
         """
-        answer = await self._ask("HEAD", f"{repository}/manifests/{reference}", repository, accept=_ACCEPTED)
+        url = f"{_named(repository)}/manifests/{_named_manifest(reference)}"
+        answer = await self._ask("HEAD", url, repository, accept=_ACCEPTED)
         if answer.code == 404:
             return None
         if answer.code != 200:
@@ -170,7 +171,7 @@ class RegistryClient:
             ContentMissing: there is none.
             RegistryError: the registry does not give it, or another one.
         """
-        url = f"{repository}/manifests/{reference}"
+        url = f"{_named(repository)}/manifests/{_named_manifest(reference)}"
         answer = await self._ask("GET", url, repository, accept=accept, limit=limit)
         if answer.code != 200:
             self._exchanges.refuse(answer, "pull", repository, reference)
@@ -233,7 +234,7 @@ class RegistryClient:
 
     async def has_blob(self, repository: str, digest: str) -> bool:
         """Ask whether a repository has content."""
-        return await self._blobs.has(repository, digest)
+        return await self._blobs.has(_named(repository), _named_content(digest))
 
     async def pull_blob(
         self, repository: str, digest: str, size: int, path: Path, *, progress: Progress | None = None
@@ -254,7 +255,7 @@ class RegistryClient:
             ContentMissing: there is none.
             RegistryError: the registry does not give it, or gives other content, or the file cannot be written.
         """
-        await self._blobs.pull(repository, digest, size, path, progress)
+        await self._blobs.pull(_named(repository), _named_content(digest), size, path, progress)
 
     async def push_blob(
         self, repository: str, blob: LocalBlob, *, mount_from: str = "", progress: Progress | None = None
@@ -274,7 +275,8 @@ class RegistryClient:
         Raises:
             RegistryError: the registry does not take it, or the file does not have this content.
         """
-        return await self._blobs.push(repository, blob, mount_from, progress)
+        _named_content(blob.digest)
+        return await self._blobs.push(_named(repository), blob, mount_from and _named(mount_from), progress)
 
     # -- Referrers ----------------------------------------------------------------------------------------------------
 
@@ -295,7 +297,7 @@ class RegistryClient:
             RegistryError: the registry does not answer, or not with a list.
         """
         found: list[Descriptor] = []
-        url = f"{repository}/referrers/{digest}"
+        url = f"{_named(repository)}/referrers/{_named_content(digest)}"
         for _ in range(_MAX_PAGES):
             answer = await self._ask("GET", url, repository, accept=(INDEX,), limit=MAX_MANIFEST)
             if answer.code == 404:
@@ -383,6 +385,25 @@ class RegistryClient:
             repository=repository or "its API",
             headers={"accept": ", ".join(accept)} if accept else None,
         )
+
+
+def _named(repository: str) -> str:
+    """Return the name of a repository, as part of a URL."""
+    if not is_repository(repository):
+        raise RegistryError("reference_invalid", text=repository, defect="it is not the name of a repository")
+    return repository
+
+
+def _named_manifest(reference: str) -> str:
+    if not is_digest(reference) and not is_tag(reference):
+        raise RegistryError("reference_invalid", text=reference, defect="it is neither a tag nor a digest")
+    return reference
+
+
+def _named_content(digest: str) -> str:
+    if not is_digest(digest):
+        raise RegistryError("reference_invalid", text=digest, defect="it is not a digest")
+    return digest
 
 
 def _referrers_tag(digest: str) -> str:

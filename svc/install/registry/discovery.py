@@ -44,7 +44,12 @@ def credential_files(environment: Mapping[str, str]) -> list[Path]:
 
 
 async def find_credentials(
-    reactor: Any, host: Host, repository: str, environment: Mapping[str, str]
+    reactor: Any,
+    host: Host,
+    repository: str,
+    environment: Mapping[str, str],
+    *,
+    helper_seconds: float = HELPER_SECONDS,
 ) -> Credentials | None:
     """
     Find the credentials of this machine for a repository.
@@ -58,6 +63,7 @@ async def find_credentials(
         host: of the registry.
         repository: its name, or the prefix of names.
         environment: the variables, also those of a helper.
+        helper_seconds: how long a helper may take.
 
     Returns:
         None where there are none: the registry is asked without.
@@ -75,13 +81,15 @@ async def find_credentials(
             raise RegistryError("registry_credentials_unreadable", registry=host, path=path, defect=defect) from error
         found = configured_credentials(data, str(path), host, repository)
         if isinstance(found, Helper):
-            found = await _ask(reactor, host, found, environment)
+            found = await _ask(reactor, host, found, environment, helper_seconds)
         if found is not None:
             return found
     return None
 
 
-async def _ask(reactor: Any, host: Host, helper: Helper, environment: Mapping[str, str]) -> Credentials | None:
+async def _ask(
+    reactor: Any, host: Host, helper: Helper, environment: Mapping[str, str], seconds: float
+) -> Credentials | None:
     def failed(defect: str) -> RegistryError:
         return RegistryError("credential_helper_failed", registry=host, helper=helper.program, defect=defect)
 
@@ -90,7 +98,7 @@ async def _ask(reactor: Any, host: Host, helper: Helper, environment: Mapping[st
         raise failed("there is no such program in PATH")
     process = _HelperProcess(f"{helper.server}\n".encode())
     reactor.spawnProcess(process, program, [helper.program, "get"], env=dict(environment))
-    late = reactor.callLater(HELPER_SECONDS, process.give_up)
+    late = reactor.callLater(seconds, process.stop, f"it did not end within {seconds:g} s")
     try:
         defect = await process.ended
     finally:
@@ -127,25 +135,26 @@ class _HelperProcess(ProcessProtocol):
     def outReceived(self, data: bytes) -> None:
         self.output += data
         if len(self.output) > _MAX_OUTPUT:
-            self._stop(f"it wrote more than {_MAX_OUTPUT} octets")
+            self.stop(f"it wrote more than {_MAX_OUTPUT} octets")
 
     def errReceived(self, data: bytes) -> None:
         self.errors += data[: _MAX_OUTPUT - len(self.errors)]
 
-    def give_up(self) -> None:
-        """End it, since it takes too long."""
-        self._stop(f"it did not end within {HELPER_SECONDS:g} s")
-
     def processEnded(self, reason: Failure) -> None:
         if not self.ended.called:
-            done = isinstance(reason.value, ProcessDone)
-            status = getattr(reason.value, "exitCode", None)
-            self.ended.callback("" if done else f"it ended with the status {status}")
+            self.ended.callback("" if isinstance(reason.value, ProcessDone) else _ending(reason.value))
 
-    def _stop(self, defect: str) -> None:
+    def stop(self, defect: str) -> None:
+        """End it, for a reason."""
         if not self.ended.called:
             self.transport.signalProcess("KILL")
             # What it started may still hold its output.
             self.transport.loseConnection()
             self.output.clear()
             self.ended.callback(defect)
+
+
+def _ending(error: Any) -> str:
+    if error.signal is not None:
+        return f"the signal {error.signal} ended it"
+    return f"it ended with the status {error.exitCode}"

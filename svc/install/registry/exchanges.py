@@ -348,8 +348,6 @@ class Exchanges:
                 unbuffered=True,
                 reactor=self._reactor,
             )
-        except OSError:
-            raise
         except Exception as error:
             raise self._connections.failed(error) from error
         return response

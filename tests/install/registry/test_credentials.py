@@ -29,6 +29,13 @@ HOST = Host("r.example.com", 5000)
 CUSTOMER = {"SVC_CUSTOMER_DEPLOYMENT_USERNAME": "customer", "SVC_CUSTOMER_DEPLOYMENT_PASSWORD": "secret"}
 
 
+_KEYS = st.sampled_from(["auths", "credHelpers", "credsStore", "auth", str(HOST)])
+_VALUES = st.none() | st.text(max_size=8) | _KEYS | st.integers(0, 9)
+_DOCUMENTS = st.recursive(_VALUES, lambda inner: st.dictionaries(_KEYS, inner), max_leaves=12).map(
+    lambda document: json.dumps(document).encode()
+)
+
+
 def entry(username: str, password: str = "secret") -> dict[str, str]:
     """Make an entry of ``auths``."""
     return {"auth": base64.b64encode(f"{username}:{password}".encode()).decode()}
@@ -144,11 +151,7 @@ class ConfiguredTests(SynchronousTestCase):
             self.assertIn("config.json", str(caught.exception))
             self.assertNotIn("secret", f"{caught.exception}{caught.exception.evidence}")
 
-    @given(st.binary(max_size=60) | st.recursive(
-        st.none() | st.text(max_size=8) | st.sampled_from(["auths", "auth", str(HOST)]) | st.integers(0, 9),
-        lambda inner: st.dictionaries(st.sampled_from(["auths", "credHelpers", "credsStore", "auth", str(HOST)]), inner),
-        max_leaves=12,
-    ).map(lambda document: json.dumps(document).encode()))  # fmt: skip
+    @given(st.binary(max_size=60) | _DOCUMENTS)
     def test_any_octets(self, data: bytes) -> None:
         """Any octets give credentials, a helper, nothing, or an error."""
         with contextlib.suppress(RegistryError):
