@@ -14,10 +14,11 @@ from pathlib import Path
 from twisted.internet.defer import Deferred
 
 from svc.install.registry.blobs import LocalBlob
-from svc.install.registry.client import INDEX, MANIFEST, RegistryClient
+from svc.install.registry.client import MANIFEST, RegistryClient
 from svc.install.registry.credentials import Credentials
 from svc.install.registry.errors import ContentMissing
 from svc.install.registry.exchanges import ATTEMPTS
+from svc.install.registry.referrers import INDEX
 from tests.integration.registry_rig import CONFIG, Authority, RegistryCase, manifest, octets
 from tests.peers.folders import short_folder
 from tests.peers.registry import (
@@ -420,6 +421,17 @@ class RedirectTests(InterruptedCase):
         asked = self.elsewhere.asked("GET", "/blobs/")
         self.assertEqual([None, "bytes=1000-"], [fields.get("range") for fields in asked])
         self.assertFalse(any("authorization" in fields for fields in asked))
+
+    async def test_trust_elsewhere(self) -> None:
+        """The authority of the registry is trusted for what it redirects to as well, such as its own storage."""
+        server, ca = self.servers.authority.server, self.servers.authority.file
+        registry = Interference(self.stack, self.servers.plain.port, certificate=server)
+        storage = Interference(self.stack, self.servers.plain.port, certificate=server)
+        target = f"https://localhost:{storage.port}/v2/acme/svc/blobs/{DIGEST}"
+        registry.meddle = answering(307, {"Location": target}, method="GET")
+        await self.pull(self.client(registry.port, ca=ca))
+        self.assert_pulled()
+        self.assertEqual(1, len(storage.requests))
 
     async def test_ended_signature(self) -> None:
         """Where the other address does not take the request any more, the registry is asked for a new one."""

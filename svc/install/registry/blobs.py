@@ -1,14 +1,12 @@
 """
 Content of a registry to and from files, resumed where it was interrupted.
 
-Owns the part of a download on disk, and the state of an upload. What is received is hashed as it comes, and has its
-name only when it has its digest.
+Owns the state of an upload. What is received is hashed as it comes, and has its name only when it has its digest.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import os
 from collections.abc import Callable, Iterator
@@ -21,16 +19,15 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.web.client import FileBodyProducer
 from twisted.web.iweb import UNKNOWN_LENGTH, IBodyProducer
 
-from svc.folders import sync_folder
 from svc.install.registry.errors import RegistryError, RegistryInterrupted
-from svc.install.registry.exchanges import Answer, Exchanges, error_code, field_of
-from svc.install.registry.references import hash_of
+from svc.install.registry.exchanges import Exchanges
+from svc.install.registry.parts import PartialFile
+from svc.install.registry.requests import Answer, error_code, field_of
 from svc.install.registry.resuming import begin_of_download, continue_download, received
 
 #: Octets of one request of an upload; what is not larger is sent in one.
 CHUNK: Final = 16 * 1024 * 1024
 _MAX_BODY: Final = 64 * 1024
-_PIECE: Final = 1024 * 1024
 
 #: Gets how many octets have been transferred; never less than before.
 Progress = Callable[[int], None]
@@ -83,7 +80,7 @@ class Blobs:
     async def pull(self, repository: str, digest: str, size: int, path: Path, progress: Progress | None) -> None:
         """Download content; see :meth:`svc.install.registry.client.RegistryClient.pull_blob`."""
         host = self._exchanges.host
-        with _file_errors(host, path), _Part(path, digest, host) as part:
+        with _file_errors(host, path), PartialFile(path, digest, host) as part:
             await self._in_thread(part.read)
             if part.length > size:
                 part.restart()
@@ -110,7 +107,7 @@ class Blobs:
                     await retries.pause(error)
             await self._in_thread(part.finish)
 
-    async def _receive(self, part: _Part, repository: str, digest: str, size: int, report: _Monotone) -> bool:
+    async def _receive(self, part: PartialFile, repository: str, digest: str, size: int, report: _Monotone) -> bool:
         """Receive what is missing; gives whether the part that was there before was kept."""
         begin = begin_of_download(part.length, size)
         response = await self._exchanges.send(
@@ -120,13 +117,13 @@ class Blobs:
             headers={"range": f"bytes={begin}-"} if begin else {},
         )
         if response.code not in (200, 206, 416):
-            answer = await self._exchanges.answer(response, _MAX_BODY, repository)
+            answer = await self._exchanges.requests.answer(response, _MAX_BODY, repository)
             self._exchanges.refuse(answer, "pull", repository, digest)
         length = None if response.length is UNKNOWN_LENGTH else int(response.length)
         content_range = field_of(response.headers, "content-range")
         decided = continue_download(response.code, content_range, length, begin, size)
         if decided in ("refuse", "anew"):
-            await self._exchanges.abandon(response)
+            await self._exchanges.requests.abandon(response)
             if decided == "refuse":
                 said = content_range or f"{length} octets"
                 raise self._differs(
@@ -143,7 +140,7 @@ class Blobs:
             part.append(data)
             report(part.length)
 
-        await self._exchanges.collect(response, take)
+        await self._exchanges.requests.collect(response, take)
         if part.length < size:
             defect = f"after {part.length} of {size} octets"
             raise RegistryInterrupted("registry_cut_off", registry=self._exchanges.host, defect=defect)
@@ -189,7 +186,7 @@ class Blobs:
         )
         if answer.code != 202:
             self._exchanges.refuse(answer, "push to", repository, "place for uploads")
-        location = urljoin(self._exchanges.base, answer.field("location"))
+        location = urljoin(self._exchanges.requests.base, answer.field("location"))
         # A registry that cannot cancel an upload forgets it after some days.
         await self._exchanges.ask(
             "DELETE", location, scopes=pushing(repository), limit=_MAX_BODY, repository=repository
@@ -216,72 +213,6 @@ class _Monotone:
         """Whether there was progress since this was last asked."""
         grew, self._seen = self._most > self._seen, self._most
         return grew
-
-
-class _Part:
-    """What has been received of some content, in a file beside that which it will be."""
-
-    _file: Any
-
-    def __init__(self, path: Path, digest: str, host: object) -> None:
-        self._path, self._part = path, path.with_name(f"{path.name}.part")
-        self._digest, self._host = digest, host
-        self._hash = hash_of(digest)
-        self.length = 0
-
-    def __enter__(self) -> _Part:
-        if self._path.exists():
-            # Of an earlier run: it is hashed again like any part.
-            self._path.replace(self._part)
-        descriptor = os.open(self._part, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        self._file = os.fdopen(descriptor, "r+b", buffering=0)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.close()
-            raise RegistryError(
-                "blob_file_unusable", registry=self._host, path=self._part, defect="another process is writing it"
-            ) from None
-        return self
-
-    def __exit__(self, *_exception: object) -> None:
-        self._file.close()
-
-    @property
-    def found(self) -> str:
-        """The digest of what there is."""
-        return f"{self._hash.name}:{self._hash.hexdigest()}"
-
-    def read(self) -> None:
-        """Hash what is there."""
-        while piece := self._file.read(_PIECE):
-            self._hash.update(piece)
-            self.length += len(piece)
-
-    def append(self, data: bytes) -> None:
-        """Add octets."""
-        view = memoryview(data)
-        while view:
-            written = self._file.write(view)
-            self._hash.update(view[:written])
-            self.length += written
-            view = view[written:]
-
-    def restart(self) -> None:
-        """Forget what there is."""
-        self._file.seek(0)
-        self._file.truncate()
-        self._hash, self.length = hash_of(self._digest), 0
-
-    def remove(self) -> None:
-        """Remove the file."""
-        self._part.unlink(missing_ok=True)
-
-    def finish(self) -> None:
-        """Give the file its name, durably."""
-        os.fsync(self._file.fileno())
-        self._part.replace(self._path)
-        sync_folder(str(self._path.parent))
 
 
 class _Upload:
@@ -411,11 +342,12 @@ class _Upload:
     def _follow(self, answer: Answer) -> None:
         location = answer.field("location")
         if location:
-            self._location = self._exchanges.checked(urljoin(self._location or self._exchanges.base, location))
-        elif not self._location:
-            raise RegistryError(
-                "registry_answer_invalid", registry=self._exchanges.host, defect="it names no place for an upload"
+            self._location = self._exchanges.requests.checked(
+                urljoin(self._location or self._exchanges.requests.base, location)
             )
+        elif not self._location:
+            defect = "it names no place for an upload"
+            raise RegistryError("registry_answer_invalid", registry=self._exchanges.host, defect=defect)
 
     async def _send(
         self,

@@ -6,10 +6,8 @@ Everything that is received is verified: by the digest it was asked for, or that
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -17,13 +15,14 @@ from urllib.parse import urljoin
 
 from cryptography import x509
 
-from svc import strictjson
 from svc.install.registry.blobs import CHUNK, Blobs, LocalBlob, Progress, Pushed, pulling, pushing
 from svc.install.registry.connections import STALL_SECONDS, Connections
 from svc.install.registry.credentials import Credentials
 from svc.install.registry.errors import ContentMissing, RegistryError
-from svc.install.registry.exchanges import PACE, Answer, Exchanges, octets
+from svc.install.registry.exchanges import PACE, Exchanges
 from svc.install.registry.references import Descriptor, Host, digest_of, is_digest, is_repository, is_tag
+from svc.install.registry.referrers import INDEX, next_page, parse_index, referrer_in, referrers_tag, write_index
+from svc.install.registry.requests import Answer, octets
 from svc.pacing.backoff import Backoff
 
 #: Largest manifest, in octets, as registries have it.
@@ -31,7 +30,6 @@ MAX_MANIFEST: Final = 4 * 1024 * 1024
 #: Pages of one list of referrers.
 _MAX_PAGES: Final = 64
 _MAX_ERROR: Final = 64 * 1024
-INDEX: Final = "application/vnd.oci.image.index.v1+json"
 MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _ACCEPTED: Final = (
     INDEX,
@@ -39,7 +37,6 @@ _ACCEPTED: Final = (
     "application/vnd.docker.distribution.manifest.list.v2+json",
     "application/vnd.docker.distribution.manifest.v2+json",
 )
-_NEXT: Final = re.compile(r'<([^<>]+)>\s*;[^,]*\brel="?next"?')
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +224,7 @@ class RegistryClient:
                 found=found or "nothing",
             )
         if not answer.field("oci-subject"):
-            await self._list_referrer(repository, data, Descriptor(media_type, digest, len(data)))
+            await self._list_referrer(repository, Manifest(digest, media_type, data))
         return digest
 
     # -- Content ------------------------------------------------------------------------------------------------------
@@ -305,69 +302,29 @@ class RegistryClient:
                 break
             if answer.code != 200:
                 self._exchanges.refuse(answer, "pull", repository, digest)
-            found += self._descriptors(answer.data)
-            following = _NEXT.search(answer.field("link"))
-            if following is None:
+            found += parse_index(self.host, answer.data)
+            following = next_page(answer.field("link"))
+            if not following:
                 break
-            url = urljoin(urljoin(self._exchanges.base, url), following[1])
+            url = urljoin(urljoin(self._exchanges.requests.base, url), following)
         return [each for each in found if artifact_type in ("", each.artifact_type)]
 
     async def _listed(self, repository: str, digest: str) -> list[Descriptor]:
         try:
-            index = await self.pull_manifest(repository, _referrers_tag(digest), accept=(INDEX,))
+            index = await self.pull_manifest(repository, referrers_tag(digest), accept=(INDEX,))
         except ContentMissing:
             return []
-        return self._descriptors(index.data)
+        return parse_index(self.host, index.data)
 
-    async def _list_referrer(self, repository: str, data: bytes, pushed: Descriptor) -> None:
+    async def _list_referrer(self, repository: str, manifest: Manifest) -> None:
         """Add a manifest with a subject to the index of the referrers, where the registry has no list of its own."""
-        try:
-            document = strictjson.loads(data, max_bytes=MAX_MANIFEST, fractions=True)
-        except strictjson.JsonRefused:
+        found = referrer_in(manifest.data, manifest.media_type, manifest.digest)
+        if found is None:
             return
-        subject = document.get("subject") if isinstance(document, dict) else None
-        if not isinstance(document, dict) or not isinstance(subject, dict):
-            return
-        digest = subject.get("digest")
-        if not isinstance(digest, str) or not is_digest(digest):
-            return
-        listed = await self._listed(repository, digest)
-        if any(each.digest == pushed.digest for each in listed):
-            return
-        config = document.get("config")
-        kind = document.get("artifactType") or (config.get("mediaType") if isinstance(config, dict) else "") or ""
-        added = replace(pushed, artifact_type=str(kind), annotations=document.get("annotations"))
-        manifests = [_described(each) for each in (*listed, added)]
-        index = json.dumps({"schemaVersion": 2, "mediaType": INDEX, "manifests": manifests}).encode()
-        await self.push_manifest(repository, _referrers_tag(digest), index, INDEX)
-
-    def _descriptors(self, data: bytes) -> list[Descriptor]:
-        try:
-            document = strictjson.loads(data, max_bytes=MAX_MANIFEST, fractions=True)
-        except strictjson.JsonRefused as error:
-            raise self._invalid(f"a list of referrers is not JSON: {error.defect}") from error
-        manifests = document.get("manifests") if isinstance(document, dict) else None
-        if not isinstance(manifests, list):
-            raise self._invalid("a list of referrers has no manifests")
-        return [self._descriptor(each) for each in manifests]
-
-    def _descriptor(self, entry: object) -> Descriptor:
-        values: dict[str, Any] = entry if isinstance(entry, dict) else {}
-        media_type, digest, size = values.get("mediaType"), values.get("digest"), values.get("size")
-        kind, notes = values.get("artifactType", ""), values.get("annotations") or {}
-        if (
-            not isinstance(media_type, str)
-            or not isinstance(digest, str)
-            or not is_digest(digest)
-            or not isinstance(size, int)
-            or not isinstance(kind, str)
-            or not isinstance(notes, dict)
-        ):
-            raise self._invalid("a list of referrers has an entry without type, digest or size")
-        return Descriptor(media_type, digest, size, kind, notes or None)
-
-    def _invalid(self, defect: str) -> RegistryError:
-        return RegistryError("registry_answer_invalid", registry=self.host, defect=defect)
+        subject, referrer = found
+        listed = await self._listed(repository, subject)
+        if all(each.digest != referrer.digest for each in listed):
+            await self.push_manifest(repository, referrers_tag(subject), write_index((*listed, referrer)), INDEX)
 
     def _differs(self, repository: str, digest: str, defect: str) -> RegistryError:
         return RegistryError(
@@ -404,17 +361,3 @@ def _named_content(digest: str) -> str:
     if not is_digest(digest):
         raise RegistryError("reference_invalid", text=digest, defect="it is not a digest")
     return digest
-
-
-def _referrers_tag(digest: str) -> str:
-    algorithm, _, value = digest.partition(":")
-    return f"{algorithm[:32]}-{value[:64]}"
-
-
-def _described(each: Descriptor) -> dict[str, Any]:
-    document: dict[str, Any] = {"mediaType": each.media_type, "digest": each.digest, "size": each.size}
-    if each.artifact_type:
-        document["artifactType"] = each.artifact_type
-    if each.annotations:
-        document["annotations"] = dict(each.annotations)
-    return document
