@@ -177,7 +177,7 @@ class Exchanges:
         body: Callable[[], IBodyProducer] | None = None,
     ) -> IResponse:
         """
-        Send a request once; its body is left to be read by :meth:`collect`.
+        Send a request once; its body is left to be read by ``requests``.
 
         Returns:
             A response that is neither 401, 429, 5xx nor a redirect.

@@ -67,7 +67,8 @@ def referrer_in(data: bytes, media_type: str, digest: str) -> tuple[str, Descrip
     if not isinstance(wanted, str) or not is_digest(wanted):
         return None
     kind = document.get("artifactType") or (config.get("mediaType") if isinstance(config, dict) else "") or ""
-    return wanted, Descriptor(media_type, digest, len(data), str(kind), document.get("annotations"))
+    notes = document.get("annotations")
+    return wanted, Descriptor(media_type, digest, len(data), str(kind), notes if isinstance(notes, dict) else None)
 
 
 def write_index(descriptors: Iterable[Descriptor]) -> bytes:
