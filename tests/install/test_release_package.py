@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import SvcError
 from svc.install.release import package as module
-from svc.install.release.document import DOCUMENT, MAX_DOCUMENT, Release
-from svc.install.release.headers import BLOCK, FIELDS, RECORD, header
+from svc.install.release.document import DOCUMENT, MAX_BLOB, MAX_DOCUMENT, Release
+from svc.install.release.errors import PackageRefused
+from svc.install.release.headers import BLOCK, FIELDS, RECORD, header, read_header
 from svc.install.release.layout import CHECKSUMS, INDEX_FILE, LAYOUT
 from svc.install.release.manifests import read_all, read_contents
 from svc.install.release.package import PARTIAL, PackageFile, VerifiedPackage, verify_package, write_package
@@ -65,6 +68,31 @@ class PackageCase(SynchronousTestCase):
         """The package with another content of an entry, and the size of it in the header."""
         block = header(name, len(content)) if sized else self.entries[name][0]
         return archive(list({**self.entries, name: (block, content)}.values()))
+
+
+class HeaderTests(SynchronousTestCase):
+    """The header of an entry."""
+
+    @given(st.binary(min_size=BLOCK, max_size=BLOCK))
+    def test_any_block(self, block: bytes) -> None:
+        """Nothing but a refusal comes of any octets."""
+        self.assertRaises(PackageRefused, read_header, block, "")
+
+    @given(st.integers(0, MAX_BLOB), st.lists(st.text("aZ09._-", min_size=1, max_size=8), min_size=1, max_size=9))
+    def test_round_trip(self, size: int, parts: list[str]) -> None:
+        """What is written is read back, and a part of a path that begins with a dot or a hyphen is refused."""
+        name = "/".join(parts)
+        block = header(name, size)
+        if all(each[0] not in "._-" for each in parts):
+            self.assertEqual((name, size), read_header(block, ""))
+        else:
+            self.assertRaises(PackageRefused, read_header, block, "")
+
+    def test_bounds(self) -> None:
+        """What a header cannot say is not written."""
+        for name, size in (("a" * 101, 1), ("a" * 99 + "/b", 1), ("a", MAX_BLOB + 1)):
+            self.assertRaises(ValueError, header, name, size)
+        self.assertEqual(("a" * 100, MAX_BLOB), read_header(header("a" * 100, MAX_BLOB), ""))
 
 
 class WriteTests(PackageCase):
@@ -259,9 +287,10 @@ class VerifyTests(PackageCase):
         self.refused(octets[:-1] + b"x", "package_padding")
         for entry in ("not a package", "x" * 600):
             self.refused(entry.encode(), "package_cut" if len(entry) < BLOCK else "package_header")
-        error = self.assertRaises(SvcError, PackageFile, self.folder / "none.tar")
-        self.assertEqual("package_unreadable", error.reason)
-        self.assertRaises(SvcError, PackageFile, self.folder)
+        os.mkfifo(self.folder / "pipe")
+        for name in ("none.tar", "pipe", "."):
+            error = self.assertRaises(SvcError, PackageFile, self.folder / name)
+            self.assertEqual("package_unreadable", error.reason)
 
     def test_each_member_of_the_index(self) -> None:
         """Each member of ``index.json``: changed, removed, and one more; the sentence has its path."""

@@ -12,10 +12,11 @@ from typing import Any
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from images import sbom
-from images.__main__ import NAMES, STATIC, USER, build
+from images.__main__ import NAMES, PYTHON, STATIC, USER, build
 from images.archive import Content, Image, Layer, tree, write_archive, write_layer
 from images.base import base
 from images.cache import ImageFailed
+from images.pinned import MODULE
 from svc import __version__
 from tests.peers.folders import short_folder
 from tests.peers.programs import find, run
@@ -34,13 +35,17 @@ Version: 1
 """
 
 
+#: The module of the vendor's keys, with a mark.
+PINNED = f"{(TOP / MODULE).read_text()}# built in\n"
+
+
 class Built:
     """All images of this checkout."""
 
     def __init__(self, stack: ExitStack) -> None:
         self.folder = short_folder(stack)
         try:
-            self.digests = {name: build(name, self.folder) for name in NAMES}
+            self.digests = {name: build(name, self.folder, pinned=PINNED) for name in NAMES}
         except ImageFailed as error:
             raise SkipTest(str(error)) from error
 
@@ -203,13 +208,23 @@ class ImageTests(SynchronousTestCase):
 
     def test_same_digest(self) -> None:
         """A second build gives the same image."""
-        again = build("svc", short_folder(self.stack))
+        again = build("svc", short_folder(self.stack), pinned=PINNED)
         self.assertEqual(self.built.digests["svc"], again)
+
+    def test_pinned(self) -> None:
+        """Images of the product have the keys that were given, compiled too."""
+        for name in PYTHON:
+            folder = self.unpacked(name)
+            [module] = folder.glob(f"usr/local/lib/python3*/dist-packages/{MODULE}")
+            self.assertEqual(PINNED, module.read_text())
+            self.assertEqual(
+                "()\n", self.inside(folder, "python3", "-c", "import svc.pinned as p; print(p.VENDOR_KEYS)")
+            )
 
     def test_given_base(self) -> None:
         """Another base than that of debootstrap is taken as it is; one without an interpreter is refused."""
         files = base().files
-        image = build("svc", short_folder(self.stack), files)
+        image = build("svc", short_folder(self.stack), files, PINNED)
         self.assertEqual(self.built.digests["svc"], image)
         empty = short_folder(self.stack)
         self.assertRaises(ImageFailed, build, "svc", short_folder(self.stack), empty)

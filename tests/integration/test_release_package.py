@@ -16,16 +16,18 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 from images.__main__ import NAMES
 from images.archive import Content, Image, write_archive, write_layer
 from svc import __version__
-from svc.install.release.package import PackageFile, VerifiedPackage, verify_package
+from svc.install.release.layout import INDEX_FILE
+from svc.install.release.manifests import read_all, read_contents
+from svc.install.release.package import PackageFile, VerifiedPackage, verify_package, write_package
 from svc.naming import DOMAIN
 from tests.chart.rendering import VALUES
-from tests.install.material import keys, signing_key
+from tests.install.material import PLATFORMS, keys, signing_key, write_small_release
 from tests.peers.folders import short_folder
 from tests.peers.kubernetes import ToolMissing, folder_of
 from tests.peers.programs import find
 from tests.peers.waiting import TOP, answers, end_process, eventually, free_port
 
-NEEDS_TOOLS = ("helm",)
+NEEDS_TOOLS = ("containerd", "helm")
 _EPOCH: Final = "1790000000"
 _VERSION: Final = "org.opencontainers.image.version"
 
@@ -36,6 +38,14 @@ def write_image(folder: Path, name: str, version: str = __version__) -> str:
     image = Image(f"{DOMAIN}/{name}:{version}", [layer], {"Cmd": [name]}, annotations={_VERSION: version})
     (folder / f"{name}.spdx.json").write_text(json.dumps({"name": name}))
     return write_archive(folder / f"{name}.tar", image)
+
+
+def tool(name: str) -> Path:
+    """The folder of a tool of ``bin/tools``."""
+    try:
+        return folder_of(name)
+    except ToolMissing as missing:
+        raise SkipTest(str(missing)) from missing
 
 
 class ReleasePackageTests(SynchronousTestCase):
@@ -130,13 +140,47 @@ class ReleasePackageTests(SynchronousTestCase):
             self.assertEqual([digest], [each["digest"] for each in index["manifests"]])
             self.assertTrue((self.folder / "copied" / "blobs" / digest.replace(":", "/")).is_file())
 
+    def test_containerd(self) -> None:
+        """containerd imports all platforms of a package, also of one that has some platforms of the release only."""
+        folder = tool("containerd")
+        if os.geteuid() != 0:
+            raise SkipTest("containerd runs as root")
+        small = write_small_release(self.folder)
+        subset = self.folder / "subset.tar"
+        with PackageFile(small) as file:
+            verified = verify_package(file, keys())
+            reading = read_contents(verified.signed.release, PLATFORMS[:1])
+            contents = read_all(reading, lambda blob: file.read(blob.content.entry))
+            write_package(subset, verified.signed, contents, file.open)
+        config, socket = self.folder / "containerd.toml", self.folder / "s"
+        config.write_text(
+            f'version = 3\nroot = "{self.folder}/root"\nstate = "{self.folder}/state"\n'
+            'disabled_plugins = ["io.containerd.cri.v1.runtime", "io.containerd.cri.v1.images", '
+            f'"io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "{socket}"\n'
+        )
+        process = subprocess.Popen(
+            [str(folder / "containerd"), "--config", str(config)],
+            env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.stack.callback(end_process, process)
+        ctr = [str(folder / "ctr"), "--address", str(socket)]
+        eventually(lambda: subprocess.run([*ctr, "version"], capture_output=True, check=False).returncode == 0)
+        self.made()
+        for number, path in enumerate((self.path, small, subset)):
+            namespace = ["--namespace", f"n{number}", "images"]
+            self.run_tool(*ctr, *namespace, "import", "--all-platforms", "--no-unpack", path)
+            found = self.run_tool(*ctr, *namespace, "list", "--quiet").split()
+            with PackageFile(path) as file:
+                index = json.loads(file.read(INDEX_FILE))
+            names = [each["annotations"]["io.containerd.image.name"] for each in index["manifests"]]
+            self.assertEqual(sorted(names), sorted(found))
+
     def test_helm(self) -> None:
         """helm pulls the chart from a registry to which skopeo copied it, as it pulls its own, and renders it."""
         skopeo, registry = find("skopeo"), find("docker-registry")
-        try:
-            helm = folder_of("helm") / "helm"
-        except ToolMissing as missing:
-            raise SkipTest(str(missing)) from missing
+        helm = tool("helm") / "helm"
         self.made()
         port = free_port()
         config = self.folder / "registry.yml"

@@ -10,6 +10,7 @@ import contextlib
 import hashlib
 import io
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,10 +63,14 @@ class PackageFile:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         with _readable(self.path):
-            self._file = self.path.open("rb")
+            # A pipe does not keep the reader waiting.
+            self._file = open(os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb")  # noqa: SIM115
         try:
             with _readable(self.path):
-                self._size = os.fstat(self._file.fileno()).st_size
+                status = os.fstat(self._file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise PackageRefused("package_unreadable", path=self.path, detail="it is not a regular file")
+                self._size = status.st_size
                 self.entries: Mapping[str, Entry] = self._scan()
         except BaseException:
             self._file.close()
