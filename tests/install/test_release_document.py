@@ -162,6 +162,7 @@ class DocumentTests(SynchronousTestCase):
         self.assertEqual(("linux/amd64", "linux/arm64"), release.selected(["linux/arm64", "linux/amd64"]))
         error = assert_refused(self, "release_platform_unknown", release.selected, ["linux/s390x"])
         self.assertIn("linux/amd64, linux/arm64", error.hint)
+        assert_refused(self, "release_platform_unknown", release.selected, [])
 
     @given(
         st.binary(max_size=200)

@@ -172,10 +172,10 @@ class Release:
         Choose platforms, in the order of the release; None for all.
 
         Raises:
-            ReleaseRefused: for one that the release does not have.
+            ReleaseRefused: for one that the release does not have, and for none.
         """
         wanted = self.platforms if platforms is None else tuple(platforms)
-        for each in wanted:
+        for each in wanted or ("",):
             if each not in self.platforms:
                 raise ReleaseRefused("release_platform_unknown", platform=each, available=", ".join(self.platforms))
         return tuple(each for each in self.platforms if each in wanted)

@@ -21,7 +21,7 @@ class ReleaseRefused(SvcError):
             "install it with the svc of the same release",
         ),
         "release_platform_unknown": Reason(
-            "the release has no platform {platform}", "it has {available}; name these in --platform"
+            "the release has no platform '{platform}'", "it has {available}; name these in --platform"
         ),
         "release_signatures": Reason(
             "a release is signed with Ed25519 and ML-DSA-87, this one with {found}", "get the release from the vendor"

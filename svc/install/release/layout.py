@@ -39,7 +39,7 @@ def package_entries(signed: SignedRelease, contents: Contents) -> dict[str, byte
     Return the entries of a package in their order: octets, or the content that is taken from elsewhere.
 
     Raises:
-        ReleaseRefused: for more than :data:`MAX_PACKAGE` octets.
+        ReleaseRefused: for more than :data:`MAX_PACKAGE` octets, and a blob of two sizes.
         PackageRefused: for more than :data:`MAX_ENTRIES` entries.
     """
     plain: dict[str, bytes] = {
@@ -52,7 +52,10 @@ def package_entries(signed: SignedRelease, contents: Contents) -> dict[str, byte
     entries[CHECKSUMS] = _checksums(plain, signed.release.files)
     entries |= signed.release.files
     for each in contents.manifests:
-        entries |= {blob.content.entry: blob.content for blob in each.blobs}
+        for blob in each.blobs:
+            if entries.setdefault(blob.content.entry, blob.content) != blob.content:
+                defect = f"a size of {blob.content.size} octets, and another manifest gives another one"
+                raise ReleaseRefused("release_malformed", where=blob.what, defect=defect)
         entries[each.blob.content.entry] = each.octets
     if len(entries) > MAX_ENTRIES:
         raise PackageRefused("package_entries", limit=MAX_ENTRIES)

@@ -287,7 +287,7 @@ def _manifest(
 
 
 def _described(claims: Claims, media_types: Sequence[str], limit: int) -> Content:
-    exactly(claims, ("mediaType", "digest", "size", "annotations", "data"))
+    exactly(claims, ("mediaType", "digest", "size", "annotations"))
     if claims.text("mediaType") not in media_types:
         raise claims.mistyped("mediaType", " or ".join(media_types))
     matching(claims, "digest", DIGEST, "sha256: and 64 hexadecimal digits")
