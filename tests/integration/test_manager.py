@@ -35,9 +35,9 @@ CONFIG: Final = "svc-manager-config"
 _UNVERIFIED: Final = ssl._create_unverified_context()
 
 
-def _server(stack: ExitStack) -> ApiServer:
+def prepared_server(stack: ExitStack, *flags: str) -> ApiServer:
     """A server with the custom resources, and the rights of the page for the manager's account."""
-    server = stack.enter_context(ApiServer())
+    server = stack.enter_context(ApiServer(*flags))
     server.apply_crds()
     server.kubectl("create", "namespace", "svc-system")
     rights = re.findall(r"^```yaml\n(apiVersion: rbac.*?)^```", page("manager.md"), flags=re.MULTILINE | re.DOTALL)
@@ -45,7 +45,7 @@ def _server(stack: ExitStack) -> ApiServer:
     return server
 
 
-SERVER: Final = Shared(_server)
+SERVER: Final = Shared(prepared_server)
 
 
 class RunningManager(MonitoredDaemon):

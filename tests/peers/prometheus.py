@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import urllib.parse
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 from tests.peers.folders import short_folder
 from tests.peers.programs import find, run
 from tests.peers.waiting import free_port
 from tests.peers.webapp import serve
-
-_CONFIG = """
-global: {{scrape_interval: {interval}s, scrape_timeout: {interval}s, evaluation_interval: {interval}s}}
-rule_files: ["{rules}"]
-scrape_configs:
-"""
-_JOB = """
-  - job_name: {name}
-    static_configs: [{{targets: ["127.0.0.1:{port}"]}}]
-"""
 
 
 def promtool(*arguments: str | Path, data: bytes = b"") -> subprocess.CompletedProcess[bytes]:
@@ -46,16 +38,30 @@ class RunningPrometheus:
 
     Args:
         stack: ends it.
-        targets: the port that it scrapes, by the name of its job.
+        targets: the loopback port that it scrapes, by the name of its job; or whole scrape configurations.
         rules: the file of its alerts.
         interval: the seconds between two scrapes.
     """
 
-    def __init__(self, stack: ExitStack, targets: Mapping[str, int], rules: Path, interval: int = 2) -> None:
+    def __init__(
+        self,
+        stack: ExitStack,
+        targets: Mapping[str, int] | Sequence[Mapping[str, Any]],
+        rules: Path,
+        interval: int = 2,
+    ) -> None:
         folder = short_folder(stack)
         config = folder / "prometheus.yml"
-        jobs = "".join(_JOB.format(name=name, port=port) for name, port in targets.items())
-        config.write_text(_CONFIG.format(interval=interval, rules=rules) + jobs)
+        every = f"{interval}s"
+        times = {"scrape_interval": every, "scrape_timeout": every, "evaluation_interval": every}
+        if isinstance(targets, Mapping):
+            targets = [
+                {"job_name": name, "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+                for name, port in targets.items()
+            ]
+        # JSON is YAML.
+        content = {"global": times, "rule_files": [str(rules)], "scrape_configs": list(targets)}
+        config.write_text(json.dumps(content))
         self.port = free_port()
         serve(
             stack,
@@ -85,6 +91,19 @@ class RunningPrometheus:
         except OSError:
             return {}
         return {json.dumps(each["metric"], sort_keys=True): float(each["value"][1]) for each in found}
+
+    def pools(self) -> dict[str, tuple[int, int]]:
+        """
+        Ask what became of the targets that were found.
+
+        Returns:
+            By the name of each job how many targets were found, and how many of them its relabelling keeps.
+        """
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=60) as answer:
+            page = answer.read().decode()
+        found = dict(re.findall(r'^prometheus_sd_discovered_targets{config="(.+)",name="scrape"} (\d+)$', page, re.M))
+        kept = dict(re.findall(r'^prometheus_target_scrape_pool_targets{scrape_job="(.+)"} (\d+)$', page, re.M))
+        return {name: (int(number), int(kept[name])) for name, number in found.items()}
 
     def alerts(self) -> set[str]:
         """

@@ -56,10 +56,10 @@ _CLI = ("tests.cli.*", "tests.programs.*")
 #: Which tests read which files that are not modules; a file that matches no line affects every test.
 _FILES = {
     "docs/*": ("tests.test_*", "tests.broker.test_documentation", "tests.integration.test_examples"),
-    "svc/data/alerts/*": ("tests.integration.test_prometheus",),
+    "svc/data/alerts/*": ("tests.integration.test_prometheus", "tests.chart.test_templates", "tests.test_docs"),
     "svc/data/chart/*": (
         *("tests.chart.*", "tests.integration.test_manager_hooks", "tests.e2e*"),
-        *("tests.test_docs", *_CLI),
+        *("tests.integration.test_prometheus_discovery", "tests.test_docs", *_CLI),
     ),
     "svc/data/crds/*": ("tests.kube.*", "tests.integration.test_crds", *_CLI),
     "svc/data/*": ("tests.test_*", *_CLI, "tests.telemetry.*"),
