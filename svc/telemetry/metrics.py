@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from functools import partial
 from typing import Final
 from typing import Protocol as Structural
 
@@ -442,64 +443,28 @@ class _TlsFamilies:
 
 class _MqttFamilies:
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.stored: Final = UnlockedCounter(
-            "svc_proxy_mqtt_buffer_messages_stored",
-            "Messages with QoS 1 or 2 forwarded to the upstream broker.",
-            (),
-            registry=registry,
-        )
-        self.durable: Final = UnlockedCounter(
-            "svc_proxy_mqtt_buffer_messages_durable",
-            "Messages that became durable in the buffer.",
-            (),
-            registry=registry,
-        )
-        self.queued: Final = Gauge(
-            "svc_proxy_mqtt_buffer_messages_queued",
-            "Messages in the buffer.",
-            registry=registry,
-        )
-        self.replay_failures: Final = UnlockedCounter(
-            "svc_proxy_mqtt_buffer_replay_failures",
-            "Sessions whose attempts to reach the broker used up the backoff.",
-            (),
-            registry=registry,
-        )
-        self.reconnections: Final = UnlockedCounter(
-            "svc_proxy_mqtt_upstream_reconnections",
-            "Further connections to the broker of stored sessions, by result.",
-            ("result",),
-            registry=registry,
-        )
-        self.acknowledged: Final = UnlockedCounter(
-            "svc_proxy_mqtt_buffer_messages_acked",
-            "Messages acknowledged to clients, by who acknowledged them.",
-            ("source",),
-            registry=registry,
-        )
-        self.rejected: Final = UnlockedCounter(
-            "svc_proxy_mqtt_upstream_connack_rejected",
-            "Sessions refused by the upstream broker.",
-            ("reason",),
-            registry=registry,
-        )
-        self.artifacts: Final = UnlockedCounter(
-            "svc_proxy_mqtt_artifacts",
-            "Statements and receipts for the upstream broker, by what became of them.",
-            ("kind", "result"),
-            registry=registry,
-        )
-        self.dead_letters: Final = UnlockedCounter(
-            "svc_proxy_mqtt_dead_letters",
-            "Acknowledged messages that the broker will not accept, by cause.",
-            ("cause",),
-            registry=registry,
-        )
-        self.dead_letters_kept: Final = Gauge(
-            "svc_proxy_mqtt_dead_letters_kept",
-            "Acknowledged messages that the broker will not accept and that are kept.",
-            registry=registry,
-        )
+        counter = partial(UnlockedCounter, registry=registry)
+        prefix = "svc_proxy_mqtt_"
+        text = "Messages with QoS 1 or 2 forwarded to the upstream broker."
+        self.stored: Final = counter(f"{prefix}buffer_messages_stored", text, ())
+        text = "Messages that became durable in the buffer."
+        self.durable: Final = counter(f"{prefix}buffer_messages_durable", text, ())
+        name, text = f"{prefix}buffer_messages_queued", "Messages in the buffer."
+        self.queued: Final = Gauge(name, text, registry=registry)
+        text = "Sessions whose attempts to reach the broker used up the backoff."
+        self.replay_failures: Final = counter(f"{prefix}buffer_replay_failures", text, ())
+        text = "Further connections to the broker of stored sessions, by result."
+        self.reconnections: Final = counter(f"{prefix}upstream_reconnections", text, ("result",))
+        text = "Messages acknowledged to clients, by who acknowledged them."
+        self.acknowledged: Final = counter(f"{prefix}buffer_messages_acked", text, ("source",))
+        text = "Sessions refused by the upstream broker."
+        self.rejected: Final = counter(f"{prefix}upstream_connack_rejected", text, ("reason",))
+        text = "Statements and receipts for the upstream broker, by what became of them."
+        self.artifacts: Final = counter(f"{prefix}artifacts", text, ("kind", "result"))
+        text = "Acknowledged messages that the broker will not accept, by cause."
+        self.dead_letters: Final = counter(f"{prefix}dead_letters", text, ("cause",))
+        text = "Acknowledged messages that the broker will not accept and that are kept."
+        self.dead_letters_kept: Final = Gauge(f"{prefix}dead_letters_kept", text, registry=registry)
 
 
 class _WorkloadFamilies:

@@ -70,7 +70,6 @@ MAX_TOPICS: Final = 1024
 MAX_TOPIC_OCTETS: Final = 1024
 
 _V5: Final = Version.V5
-_WORKLOAD: Final = Level.WORKLOAD
 #: What others send under names of the proxy's own is removed.
 _RESERVED: Final = PROPERTY_PREFIX.encode("ascii")
 _DROPPED: Final = b""
@@ -260,11 +259,9 @@ class PassThroughSession:
         aliases = self._client_aliases.maximum > 0
         limit = self._from_client.limit
         position, publishes, _acknowledged, counted = skip_run(data, position, self._topics, limit, aliases, without)
-        if publishes:
-            self._metrics.forwarded.inc(publishes)
-            self._unacknowledged += publishes
-        if counted:
-            self._metrics.at_workload.inc(counted)
+        self._metrics.forwarded.inc(publishes)
+        self._unacknowledged += publishes
+        self._metrics.at_workload.inc(counted)
         return position
 
     def _skip_runs(self, data: bytes, position: int, skip: Callable[[bytes], int]) -> int:
@@ -424,8 +421,8 @@ class PassThroughSession:
         if not self._recording:
             if self._records is None or not level.recorded:
                 if packet.topic:
-                    _remember(self._topics, topic, counted=level is _WORKLOAD)
-                return self._forward_unrecorded(packet, topic, level)
+                    _remember(self._topics, topic, counted=level is Level.WORKLOAD)
+                return self._forward(packet, topic, level)
             self._record_all()
         if len(topic) <= MAX_TOPIC_OCTETS:
             if len(self._levels) >= MAX_TOPICS:
@@ -455,7 +452,7 @@ class PassThroughSession:
         records.check(resolved)
         if not level.recorded:
             records.passed(resolved)
-            return self._forward_unrecorded(packet, topic, level)
+            return self._forward(packet, topic, level)
         if self._unacknowledged > 0:
             # Acknowledgements of earlier messages could not be told from that of this one.
             self._postponed = (packet, topic)
@@ -488,12 +485,8 @@ class PassThroughSession:
         # The recorder has reported a refusal of its own.
         return self._forward(packet, topic) if refusal is None else self._refuse_publish(packet, refusal)
 
-    def _forward_unrecorded(self, packet: Publish, topic: str, level: Level) -> bytes | None:
-        if level is _WORKLOAD:
-            self._metrics.at_workload.inc()
-        return self._forward(packet, topic)
-
-    def _forward(self, packet: Publish, topic: str) -> bytes | None:
+    def _forward(self, packet: Publish, topic: str, level: Level | None = None) -> bytes | None:
+        self._metrics.at_workload.inc(level is Level.WORKLOAD)
         if packet.qos:
             self._metrics.forwarded.inc()
             if not self._recording:
@@ -563,12 +556,9 @@ class PassThroughSession:
             return self._skip_runs(data, position, lambda run: self._skip_upstream(run, 0, without))
         aliases = self._upstream_aliases.maximum > 0
         limit = self._from_upstream.limit
-        position, _publishes, acknowledged, _counted = skip_run(
-            data, position, self._delivered, limit, aliases, without
-        )
-        if acknowledged:
-            self._metrics.acknowledged.inc(acknowledged)
-            self._unacknowledged -= acknowledged
+        position, _, acknowledged, _ = skip_run(data, position, self._delivered, limit, aliases, without)
+        self._metrics.acknowledged.inc(acknowledged)
+        self._unacknowledged -= acknowledged
         return position
 
     def _turn_over(self) -> bool:

@@ -279,8 +279,8 @@ class ForwarderObserver(Protocol):
     def stored(self) -> None:
         """A message is durable."""
 
-    def forwarded(self) -> None:
-        """A message with QoS 1 or 2 was handed over to the connection to the broker, for the first time or again."""
+    def forwarded(self, qos: int) -> None:
+        """A message was handed over to the connection to the broker, for the first time or again."""
 
     def acked(self, source: AckSource) -> None:
         """PUBACK or PUBREC was sent to a client, with success."""
@@ -531,13 +531,11 @@ class Forwarder:
         self._send_when_durable(refusal)
 
     def _send_when_durable(self, packet: Acknowledgement) -> None:
-        client = self._client
+        self._store.when_durable(partial(self._send_to, self._client, packet))
 
-        def send() -> None:
-            if client == self._client:
-                self._links.send_client(packet)
-
-        self._store.when_durable(send)
+    def _send_to(self, client: int, packet: Acknowledgement) -> None:
+        if client == self._client:
+            self._links.send_client(packet)
 
     def _got_packet(self, packet: Packet, demand: RecordDemand | None) -> None:
         if isinstance(packet, Publish):
@@ -555,9 +553,8 @@ class Forwarder:
 
     def client_disconnected(self, packet: Disconnect, now: Moment) -> None:
         """The client sent DISCONNECT and was closed."""
-        expiry = packet.properties.session_expiry
         # It must not become another than 0 (section 3.14.2.2.2).
-        if expiry is not None and self.session.expiry != 0:
+        if (expiry := packet.properties.session_expiry) is not None and self.session.expiry != 0:
             self.session.expiry = _limited(expiry)
         self._client_gone(now, will=packet.code == ReasonCode.DISCONNECT_WITH_WILL)
 
@@ -1187,15 +1184,13 @@ class Forwarder:
                 self._expire(message)
                 continue
             packet = self._publish_packet(flight)
-            limit = self._capabilities.maximum_packet_size
-            if limit is not None and len(encode(packet, Version.V5, "client")) > limit:
+            if (most := self._capabilities.maximum_packet_size) and len(encode(packet, Version.V5, "client")) > most:
                 if not self._reject(flight, "too_large", ReasonCode.PACKET_TOO_LARGE):
                     self._hold(flight, ReasonCode.PACKET_TOO_LARGE)
                 continue
             flight.sent, flight.qos = True, packet.qos
             self._links.send_upstream(packet)
-            if message.qos:
-                self._observer.forwarded()
+            self._observer.forwarded(message.qos)
             if message.qos and not packet.qos:
                 # The broker acknowledges nothing of what it accepts with QoS 0 alone.
                 self._window.answered(message.upstream_id)

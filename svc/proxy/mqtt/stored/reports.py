@@ -212,9 +212,9 @@ class SessionReports:
         """Count a durable message."""
         self._metrics.durable.inc()
 
-    def forwarded(self) -> None:
+    def forwarded(self, qos: int) -> None:
         """Count a message that the broker was sent."""
-        self._metrics.forwarded.inc()
+        self._metrics.forwarded.inc(qos > 0)
 
     def acked(self, source: AckSource) -> None:
         """Count an acknowledgement."""

@@ -139,10 +139,8 @@ class BufferedMqttSession:
         peer_is_proxy: bool = False,
         recorder: Callable[[Version, str], PublishRecorder] | None = None,
     ) -> None:
-        self._ends = ends
-        self._authorizer = authorizer
-        self._limits = limits
-        self._metrics = metrics
+        self._ends, self._authorizer = ends, authorizer
+        self._limits, self._metrics = limits, metrics
         self._upstream_name = upstream
         self._attach = attach
         self._assign = assign
@@ -266,8 +264,7 @@ class BufferedMqttSession:
         if self._stage is not Stage.CONNECT:
             self.end("protocol", error.mqtt_reason, error)
             return
-        connack = unreadable_connect(error)
-        if connack is not None:
+        if (connack := unreadable_connect(error)) is not None:
             self._write(connack)
         self._finish("protocol", error)
 
@@ -301,9 +298,7 @@ class BufferedMqttSession:
         if not self._v5:
             return packet
         properties = lowered(kept(packet.properties), self._limits.packet.packet).replace(topic_alias_maximum=None)
-        will = packet.will
-        if will is not None:
-            will = replace(will, properties=kept(will.properties))
+        will = packet.will and replace(packet.will, properties=kept(packet.will.properties))
         return replace(packet, properties=properties, will=will)
 
     def _publish(self, packet: Publish) -> None:
@@ -529,9 +524,8 @@ class BufferedMqttSession:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`; what is stored was accepted."""
         if self._delivered is not None:
             self._delivered.clear()
-        if self._stage not in (Stage.CONNACK, Stage.OPEN):
-            return
-        decide_again(self._connect, self._filters, self._authorizer)
+        if self._stage in (Stage.CONNACK, Stage.OPEN):
+            decide_again(self._connect, self._filters, self._authorizer)
 
     def end(self, cause: Cause, code: ReasonCode, error: SvcError | None = None, *, will: bool = True) -> None:
         """See :class:`svc.proxy.mqtt.interfaces.MqttSession`."""

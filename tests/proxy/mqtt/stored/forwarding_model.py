@@ -458,8 +458,8 @@ class Notes:
     def stored(self) -> None:
         self.events.append(("stored",))
 
-    def forwarded(self) -> None:
-        self.forwards += 1
+    def forwarded(self, qos: int) -> None:
+        self.forwards += qos > 0
 
     def acked(self, source: str) -> None:
         self.events.append(("acked", source))

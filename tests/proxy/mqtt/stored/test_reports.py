@@ -100,7 +100,8 @@ class BufferReportsTests(LogTestCase):
         self.assertEqual((3, 3), (self.value("buffer_messages_queued"), self.value("buffer_messages_durable_total")))
         self.assertEqual(0, self.value("buffer_messages_stored_total"))
         self.session.upstream_connected()
-        self.session.forwarded()
+        for qos in (0, 1):
+            self.session.forwarded(qos)
         self.assertEqual(1, self.value("buffer_messages_stored_total"))
         self.assertEqual(3, self.attributes(ProxyEvent.REPLAY_BEGAN)["messages"])
         for _message in range(3):
