@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import socket
 import sqlite3
 import time
@@ -137,14 +138,25 @@ TABLE: Final = (
     Row("svc_agent_workload_api_watch_errors_total", "workload_api_that_ends"),
     Row("svc_manager_config_watch_errors_total", "api_server_that_ends", 'source="configmap"'),
 )
+#: Alerts that an event of :class:`Site` lets fire; windows are cut to seconds.
+FIRES: Final = {
+    "passing_time": ("SvcLicenseInvalid", "SvcSpireDown"),
+    "clients_without_certificate": ("SvcFleetAuthFailures", "SvcProxyAuthFailures", "SvcProxyHandshakeFailures"),
+    "altered_record": ("SvcProxyStoreErrors",),
+    "message_for_an_absent_broker": ("SvcProxyMqttMessagesWait",),
+    "message_too_large_for_the_broker": ("SvcProxyMqttDeadLetters",),
+    "workload_api_that_ends": ("SvcAgentWorkloadApiGone",),
+    "processes_that_end": ("SvcManagerDown", "SvcAgentDown", "SvcProxyDown"),
+}
 _ENTRIES = "tests.integration.test_manager_entries.SpireTests."
 _SHARES = "tests.integration.test_record_shares.ShareTests."
 _NOTARY = "tests.telemetry.test_metrics.NotaryTests."
-#: Families whose event has its test elsewhere, and where: it needs SPIRE, a peer in another cluster, a full disk, a
-#: load that cannot be held for a scrape, or an SVID that ends.
+#: Families whose event has its test elsewhere, and where: it needs SPIRE, a peer in another cluster, a full disk,
+#: a load that cannot be held for a scrape, an SVID that ends, or a broker that is away for minutes.
 ELSEWHERE: Final = {
     "svc_manager_agent_sources_sync_errors_total": f"{_ENTRIES}test_workload_api_away",
     "svc_manager_spire_entry_failures_total": f"{_ENTRIES}test_refused_entry",
+    "svc_manager_policy_requests_total": "tests.manager.test_metrics.ManagerMetricsTests.test_policy_requests",
     "svc_manager_bundle_exchange_total": "tests.integration.test_manager_peers.PeersTests.test_polled",
     "svc_proxy_upstream_connections_closed_total": (
         "tests.integration.test_proxy_ended_credentials.PeerTests.test_peer_of_an_outbound_listener"
@@ -230,7 +242,10 @@ class Site:
             for monitor in (*monitors, *map(with_other_label, monitors), *map(with_other_port, monitors))
             for config in scrape_configs(monitor, discovery, "1s")
         ]
-        self.prometheus = RunningPrometheus(stack, configs, FOLDER / "alerts" / "alerts.yaml", interval=1)
+        rules = self.folder / "alerts.yaml"
+        text = (FOLDER / "alerts" / "alerts.yaml").read_text()
+        rules.write_text(re.sub(r"\[\d+m\]", "[5s]", re.sub(r"for: \d+m", "for: 1s", text)))
+        self.prometheus = RunningPrometheus(stack, configs, rules, interval=1)
 
     def cluster(self, **injection: Any) -> dict[str, Any]:
         """What the chart tells the manager, without the parts that do not run here."""
@@ -396,7 +411,7 @@ class Site:
         assert getattr(answer, "code", 0x80) < 0x80, answer
 
     def passing_time(self) -> None:
-        """A second passes."""
+        """A second passes; there is no license yet, and at the addresses of SPIRE nothing runs."""
         time.sleep(1)
 
     def request(self) -> None:
@@ -412,8 +427,8 @@ class Site:
             assert connection.request("/bytes/1", fields=SIGN).status == 200
 
     def clients_without_certificate(self) -> None:
-        """Clients present no certificate, several of them in a second."""
-        for _turn in range(5):
+        """Clients present no certificate, many of them in a second."""
+        for _turn in range(20):
             attempt(self.proxy.port, None)
 
     def policy_in_dry_run(self) -> None:
@@ -502,6 +517,13 @@ class Site:
         self.server.kill()
         self.server.start()
 
+    def processes_that_end(self) -> None:
+        """All three end as by a crash, while their pods are there; they are back behind the event."""
+        for each in (self.manager, self.agent, self.proxy):
+            each.kill()
+            self.open.callback(each.start)
+        self.open.callback(self.authority.start)
+
 
 SHARED = Shared(Site)
 
@@ -563,9 +585,9 @@ class DiscoveryTests(SynchronousTestCase):
             self.assertTrue(callable(namedAny(name)), name)
 
     def test_events(self) -> None:
-        """The samples of each row move by its event; one that fails hides no other."""
+        """The samples of each row move by its event, and its alerts fire; one that fails hides no other."""
         still: list[str] = []
-        for event in dict.fromkeys(row.event for row in TABLE):
+        for event in dict.fromkeys([*(row.event for row in TABLE), *FIRES]):
             still += self.unmoved(event)
         self.assertEqual([], still)
 
@@ -573,14 +595,17 @@ class DiscoveryTests(SynchronousTestCase):
         """Let something happen; returns what it was to move and has not."""
         rows = [row for row in TABLE if row.event == event]
         before = {row: self.value(row) for row in rows}
+        quiet = set(FIRES.get(event, ()))
 
         def unmoved() -> list[str]:
             after = {row: self.value(row) for row in rows}
+            # It counts that an alert has fired: its window of seconds may be over when all samples are there.
+            quiet.difference_update(json.loads(each)["alertname"] for each in self.ask('ALERTS{alertstate="firing"}'))
             return [
                 f"{event}: {row.query} was {before[row]} and is {after[row]}"
                 for row in rows
                 if not (after[row] < before[row] if row.falls else after[row] > before[row])
-            ]
+            ] + [f"{event}: {name} does not fire" for name in quiet]
 
         try:
             getattr(self.site, event)()
