@@ -25,6 +25,7 @@ from licensing.keyfile import read_signing_key
 from release.changelog import newest_section
 from release.package import Plan, contents_files, read_images, write_release
 from release.plugin import write_archive, write_manifest
+from release.push import push
 from release.tar import rewrite_tar
 from release.versions import newer_than_tags
 from svc import __version__
@@ -186,7 +187,7 @@ def _arguments(given: Sequence[str]) -> argparse.Namespace:
         description="Check that this commit is a release, make its artifacts, and say what would be tagged.",
         epilog="Nothing is pushed or uploaded. A release: set __version__, python -m docs.generator, "
         "bin/release --write-changelog, commit, bin/release, bin/release --tag. What svc install "
-        "installs is made by bin/release package.",
+        "installs is made by bin/release package, and published by bin/release push.",
     )
     parser.add_argument("--output", type=Path, metavar="DIR", help="keep the artifacts there (default: thrown away)")
     parser.add_argument(
@@ -273,6 +274,9 @@ def main(given: Sequence[str]) -> int:
     try:
         if given[:1] == ["package"]:
             _package(given[1:])
+            return 0
+        if given[:1] == ["push"]:
+            push(given[1:])
             return 0
         return _release(given)
     except SvcError as error:

@@ -19,6 +19,7 @@ COMMANDS: Final[dict[str, tuple[str, str, bool]]] = {
     "files": ("svc.cli.files:command", "print where the files for other programs are", True),
     "help": ("svc.cli.root:help_command", "help about any command", True),
     "identity": ("svc.cli.compartments.identity:command", "print the compartment, the user and the groups", True),
+    "install": ("svc.cli.install.command:command", "install the platform on a cluster", True),
     "license": ("svc.cli.license.command:command", "look at licenses and install them", True),
     "mqtt": ("svc.cli.mqtt.command:command", "look at the MQTT messages that a proxy stores", True),
     "receipts": ("svc.cli.receipts.command:command", "list, show and export the records of a notary", True),

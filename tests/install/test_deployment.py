@@ -170,6 +170,17 @@ class ExistingTests(SynchronousTestCase):
         self.assertEqual("downgrade", error.reason)
         self.assertEqual(Step.UPGRADE, decide(found, "1.1.9", NOW, upgrade=True, named=True, timeout=600))
 
+    def test_upgrade_over_several_releases(self) -> None:
+        """A release says from which version on it can be reached; the error names that version."""
+        for version, wanted in (("1.0.9", "upgrade_too_far"), ("1.1.0", Step.UPGRADE)):
+            found = existing("deployed", version=version)
+            try:
+                step: object = decide(found, "1.4.0", NOW, upgrade=True, named=False, timeout=600, oldest="1.1.0")
+            except DeploymentError as error:
+                step = error.reason
+                self.assertIn("--version 1.1.0", error.hint)
+            self.assertEqual(wanted, step)
+
     def test_order_of_versions(self) -> None:
         """Semantic versions have the order of section 11."""
         ordered = ["1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta", "1.0.0-beta.2", "1.0.0-beta.11"]

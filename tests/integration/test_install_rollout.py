@@ -47,7 +47,8 @@ CLASS: Final = {
 DIGEST: Final = "sha256:" + 64 * "5"
 
 
-def _server(stack: ExitStack) -> ApiServer:
+def ready_server(stack: ExitStack) -> ApiServer:
+    """Start an API server whose cluster looks ready for an installation."""
     server = stack.enter_context(ApiServer())
     for each in (NODE, CLASS):
         server.kubectl("apply", "-f", "-", data=json.dumps(each))
@@ -65,7 +66,7 @@ class RolloutTests(SynchronousTestCase):
             helm = folder_of("helm") / "helm"
         except ToolMissing as missing:
             raise SkipTest(str(missing)) from missing
-        self.server = _server(self.enterContext(ExitStack()))
+        self.server = ready_server(self.enterContext(ExitStack()))
         self.environ = {**os.environ, "SVC_HELM": str(helm)}
         self.release = Release("0.2.0", packaged(), "registry.example/svc", {"svc": {"digest": DIGEST}})
 

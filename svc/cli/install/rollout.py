@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import urllib.parse
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from svc.checks.model import Level, Results, make_checks
 from svc.checks.variant import UNKNOWN, variant_of
-from svc.cli.cluster import Choice, Cluster, on_cluster
+from svc.cli.cluster import Choice, Cluster, cluster_named, on_cluster
 from svc.cli.documents import read_file
 from svc.cli.errors import CommandFailed, UsageRefused
 from svc.cli.globals import Invocation
+from svc.cli.output import Console
 from svc.errors import SvcError, printable
 from svc.install.deployment.chartfile import Chart, check_trust_domain, check_values, known_values, read_chart
 from svc.install.deployment.errors import DeploymentError
-from svc.install.deployment.existing import Existing, Step, decide
+from svc.install.deployment.existing import Existing, Step, decide, older
 from svc.install.deployment.helm import Helm, find_helm
 from svc.naming import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
     from svc.checks.facts import ClusterFacts
+    from svc.install.release.manifests import Contents
     from svc.kube.client import Client
 
 #: Octets of a file of values.
@@ -68,6 +70,8 @@ class Release:
         credentials: user and password with which nodes pull; None where they need none.
         platforms: those that it has images for.
         helm: the path of a Helm that came with it; empty for none.
+        upgrade_from: the oldest version that can be upgraded to it; empty for any.
+        min_kubernetes: the oldest version of Kubernetes on which it runs, such as ``1.33``; empty for any.
     """
 
     version: str
@@ -77,6 +81,8 @@ class Release:
     credentials: tuple[str, str] | None = None
     platforms: Sequence[str] = ()
     helm: str = ""
+    upgrade_from: str = ""
+    min_kubernetes: str = ""
 
 
 class Seen(NamedTuple):
@@ -86,11 +92,32 @@ class Seen(NamedTuple):
     existing: Existing | None
 
 
-def roll_out(release: Release, wishes: Wishes, invocation: Invocation) -> int:
+def images_of(contents: Contents) -> dict[str, dict[str, str]]:
+    """Return what the chart has to know of the images of a release."""
+    found = {}
+    for each in contents.images:
+        first, *others = each.image.name.split("-")
+        name = first + "".join(word.capitalize() for word in others)
+        found[name] = {"repository": each.image.repository, "digest": each.index.blob.content.digest}
+    return found
+
+
+def roll_out(
+    release: Release,
+    wishes: Wishes,
+    invocation: Invocation,
+    *,
+    plan: Sequence[str] = (),
+    before: Callable[[], None] | None = None,
+) -> int:
     """
     Install or upgrade a release, or print what would be applied; returns the exit status.
 
     Nothing is written before everything has been checked and rendered.
+
+    Args:
+        plan: lines on what ``before`` does.
+        before: is called before anything is written on the cluster.
 
     Raises:
         DeploymentError: nothing was done, or Helm failed.
@@ -101,6 +128,8 @@ def roll_out(release: Release, wishes: Wishes, invocation: Invocation) -> int:
     program = find_helm(invocation.environ, release.helm)
     wanted = _values(Helm(program, invocation.environ), wishes.values)
     check_values(wanted, chart)
+    if wishes.dry_run and wishes.variant and not cluster_named(wishes.choice):
+        return _render_alone(release, chart, wanted, wishes, Helm(program, invocation.environ), plan, console)
     seen, cluster = on_cluster(lambda client: _seen(client, invocation), wishes.choice)
     existing = seen.existing
     step = decide(
@@ -108,25 +137,27 @@ def roll_out(release: Release, wishes: Wishes, invocation: Invocation) -> int:
         upgrade=wishes.upgrade,
         named=wishes.named,
         timeout=wishes.timeout,
+        oldest=release.upgrade_from,
     )
     _check_ready(seen.facts, existing, release, cluster, invocation)
     variant = wishes.variant or variant_of(seen.facts)
-    before, gone = ({}, []) if existing is None or step is Step.INSTALL else known_values(existing.values, chart)
-    check_trust_domain(wanted, before)
+    kept, gone = ({}, []) if existing is None or step is Step.INSTALL else known_values(existing.values, chart)
+    check_trust_domain(wanted, kept)
     for path in gone:
         console.warn(f"the value {printable(path)} of the release that is there is left out: the chart has none")
     kubeconfig = wishes.choice.kubeconfig or wishes.choice.environ.get("KUBECONFIG", "")
     helm = Helm(program, invocation.environ, kubeconfig, cluster.context)
     upgrade = step is not Step.INSTALL
     with TemporaryDirectory(prefix="svc-install-") as folder:
-        files = _written(folder, [before, _owned(release, chart, variant), wanted], release.chart)
+        files = _written(folder, [kept, _owned(release, chart, variant), wanted], release.chart)
         manifests = helm.rendered(files[0], files[1:], upgrade=upgrade, cluster=True)
-        for line in _plan(release, wishes, seen, step, variant):
+        for line in (*_plan(release, wishes, seen, step, variant), *plan, f"cluster: {cluster}"):
             console.write_stderr(line)
-        console.write_stderr(f"cluster: {cluster}")
         if wishes.dry_run:
             console.write_text(manifests)
             return 0
+        if before is not None:
+            before()
         on_cluster(lambda client: _prepare(client, release, seen), wishes.choice)
         try:
             if step is Step.ROLL_BACK_AND_UPGRADE:
@@ -140,6 +171,27 @@ def roll_out(release: Release, wishes: Wishes, invocation: Invocation) -> int:
         console.write_text(
             "next: svc check, and kubectl label namespace NAME svc.internal/injection=enabled for a namespace\n"
         )
+    return 0
+
+
+def _render_alone(
+    release: Release,
+    chart: Chart,
+    wanted: Mapping[str, Any],
+    wishes: Wishes,
+    helm: Helm,
+    plan: Sequence[str],
+    console: Console,
+) -> int:
+    """Render an installation without a cluster."""
+    check_trust_domain(wanted)
+    with TemporaryDirectory(prefix="svc-install-") as folder:
+        files = _written(folder, [_owned(release, chart, wishes.variant), wanted], release.chart)
+        manifests = helm.rendered(files[0], files[1:], upgrade=False, cluster=False)
+    for line in (f"install: svc-core {release.version} in {DEFAULT_NAMESPACE}", f"images: {release.registry}", *plan):
+        console.write_stderr(line)
+    console.write_stderr("no cluster is named: what is there was not looked at")
+    console.write_text(manifests)
     return 0
 
 
@@ -194,6 +246,9 @@ def _check_ready(
                 console.warn(f"{result.name}: {each.sentence} ({each.code}); {each.remedy}")
     for name in _without_images(facts, release.platforms):
         console.warn(f"nodes: the release has no images for the node {printable(name)}")
+    server = None if isinstance(facts.server, SvcError) else str(facts.server.version.get("gitVersion", ""))
+    if server is not None and older(server.partition("-")[0], f"{release.min_kubernetes}.0"):
+        raise DeploymentError("kubernetes_too_old", version=server, oldest=release.min_kubernetes)
     if results.level is Level.FAILED:
         raise CommandFailed(
             DeploymentError("cluster_not_ready", cluster=str(cluster)),

@@ -42,6 +42,14 @@ class DeploymentError(SvcError):
             "svc-core {installed} is newer than {target}",
             "to go back name the older version: --upgrade --version {target}",
         ),
+        "upgrade_too_far": Reason(
+            "svc-core {installed} cannot be upgraded to {target} at once",
+            "upgrade to {oldest} first: --upgrade --version {oldest}",
+        ),
+        "kubernetes_too_old": Reason(
+            "Kubernetes {version} is older than {oldest}, on which the release runs",
+            "upgrade the cluster, or name an older release with --version",
+        ),
         "release_pending": Reason(
             "the release svc-core is {status} since {since}: another installation runs, or was cut off",
             "wait for it; after {timeout} the same command with --upgrade goes on",

@@ -85,7 +85,14 @@ def read_existing(secrets: Sequence[dict[str, Any]]) -> Existing | None:
 
 
 def decide(
-    existing: Existing | None, target: str, now: datetime, *, upgrade: bool, named: bool, timeout: float
+    existing: Existing | None,
+    target: str,
+    now: datetime,
+    *,
+    upgrade: bool,
+    named: bool,
+    timeout: float,
+    oldest: str = "",
 ) -> Step:
     """
     Decide what an installation has to do.
@@ -95,6 +102,7 @@ def decide(
         upgrade: whether ``--upgrade`` was given.
         named: whether the version was named, which alone lets an older one follow a newer one.
         timeout: seconds after which a release that is pending counts as cut off.
+        oldest: the version from which on the target can be reached; empty for any.
 
     Raises:
         DeploymentError: nothing may be done.
@@ -117,6 +125,8 @@ def decide(
         raise DeploymentError("release_there", installed=existing.version, target=target)
     if older(target, existing.version) and not named:
         raise DeploymentError("downgrade", installed=existing.version, target=target)
+    if older(existing.version, oldest):
+        raise DeploymentError("upgrade_too_far", installed=existing.version, target=target, oldest=oldest)
     return Step.ROLL_BACK_AND_UPGRADE if existing.status in _PENDING else Step.UPGRADE
 
 

@@ -20,6 +20,9 @@ class ReleaseRefused(SvcError):
             "the release has the format {found}, and this svc knows {supported}",
             "install it with the svc of the same release",
         ),
+        "release_version_other": Reason(
+            "the registry has the release {found} under the version {wanted}", "ask who keeps the registry"
+        ),
         "release_platform_unknown": Reason(
             "the release has no platform '{platform}'", "it has {available}; name these in --platform"
         ),

@@ -1,0 +1,1 @@
+`svc install` installs a signed release: `--online` from a registry, `--download` as a package for an air gap, `--offline-install` from it with a mirror, and with questions on a terminal. `bin/release push` publishes a package.
