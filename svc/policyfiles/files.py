@@ -9,7 +9,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -153,19 +153,33 @@ def read_policies(
         ConfigInvalid: with the defects of the first file that has any.
         PolicyFilesRefused: the files do not fit together.
     """
-
-    def read(paths: Sequence[str], *, local: bool) -> PolicyFiles:
-        documents, digest = read_documents(paths, kinds)
-        return policy_files(documents, paths, digest, labels, local=local)
-
     if not cluster:
-        return read(matching_files(patterns), local=False)
-    of_cluster = matching_files(cluster)
+        return _read(matching_files(patterns), kinds, labels)
+    of_cluster = _read(matching_files(cluster), kinds, labels)
+    return with_own(of_cluster, lambda: own_policies(patterns, labels, of_cluster.paths), former)
 
-    def own() -> PolicyFiles:
-        return read([each for each in matching_files(patterns) if each not in of_cluster], local=True)
 
-    return with_own(read(of_cluster, local=False), own, former)
+def own_policies(patterns: Iterable[str], labels: PodLabels, besides: Collection[str]) -> PolicyFiles:
+    """
+    Read what a namespace has written for itself; blocks on the disk, and raises as :func:`read_policies`.
+
+    Args:
+        patterns: the files.
+        labels: read where a ``podSelector`` selects by them.
+        besides: the files of its cluster, which are none of its own.
+    """
+    return _read([each for each in matching_files(patterns) if each not in besides], KINDS, labels, local=True)
+
+
+def _read(
+    paths: Sequence[str],
+    kinds: Mapping[str, type[PolicyDocument | DenyListDocument]],
+    labels: PodLabels,
+    *,
+    local: bool = False,
+) -> PolicyFiles:
+    documents, digest = read_documents(paths, kinds)
+    return policy_files(documents, paths, digest, labels, local=local)
 
 
 def with_own(cluster: PolicyFiles, read: Callable[[], PolicyFiles], former: PolicyFiles | None = None) -> PolicyFiles:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import glob
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
@@ -15,7 +16,13 @@ from svc.policy.denylist import DenyList
 from svc.policy.engine import ConnectionPolicy, Denied, PolicySet, cached
 from svc.policy.rules import Action, AuthorizationPolicy, ConnectionFacts, Rule, Source
 from svc.policyfiles.document import Compartment, DenyListDocument, Level, WorkloadID, reads
-from svc.policyfiles.files import PodLabels, PolicyFiles, read_policies
+from svc.policyfiles.files import (
+    PodLabels,
+    PolicyFiles,
+    own_policies,
+    read_policies,
+    with_own,
+)
 from svc.process.values import MatcherText, TrustDomainText
 from svc.settings import Items, Settings, text_format
 
@@ -180,6 +187,31 @@ def load_policies(
         ConfigUnreadable, ConfigInvalid, PolicyFilesRefused: as :func:`svc.policyfiles.files.read_policies`.
     """
     files = read_policies(section.files, labels=labels, cluster=section.clusterFiles, former=former)
+    return policies_of(section, trust_domain, files)
+
+
+def load_published(
+    section: PolicySettings,
+    trust_domain: str,
+    published: Callable[[PodLabels], PolicyFiles],
+    labels: PodLabels = lambda: None,
+    former: PolicyFiles | None = None,
+) -> Policies:
+    """
+    Read what a manager has published in place of ``clusterFiles``, for a pod with these labels; blocks on the disk.
+
+    Args:
+        section: of the configuration; its ``files`` are beside what is published.
+        trust_domain: the own one.
+        published: reads what is published.
+        labels: those of the pod.
+        former: what is in force.
+
+    Raises:
+        PublishedRefused, ConfigInvalid, PolicyFilesRefused: as :func:`svc.policyfiles.published.read_published`.
+    """
+    of_cluster = {path for pattern in section.clusterFiles for path in glob.glob(pattern)}
+    files = with_own(published(labels), lambda: own_policies(section.files, labels, of_cluster), former)
     return policies_of(section, trust_domain, files)
 
 

@@ -17,7 +17,6 @@ from svc.naming import DEFAULT_NOTARY_DATABASE, DEFAULT_SPIFFE_SOCKET, PORT_PROX
 from svc.notary.facts import DEFAULT_ALLOWED, Container, FactsInvalid, WorkloadFacts
 from svc.notary.receipt import Redaction
 from svc.notary.record_bound import PublishBound, RecordBound, largest_limit, largest_publish
-from svc.policyfiles.document import SourceDocument, WorkloadID
 from svc.policyfiles.settings import PolicySettings
 from svc.process.settings import DaemonSettings
 from svc.process.values import (
@@ -26,13 +25,14 @@ from svc.process.values import (
     ListenerName,
     MatcherText,
     OptionalAddress,
+    RemoteAddress,
     SocketText,
     TrustDomainText,
     Upstream,
     Wait,
     parse_upstream,
 )
-from svc.proxy.connection_settings import MIN_HEAD, LimitSettings, OnRotation, TimeoutSettings
+from svc.proxy.connection_settings import MIN_HEAD, LimitSettings, OnRotation, PeerStatementSettings, TimeoutSettings
 from svc.proxy.mqtt.artifacts.settings import ArtifactSettings
 from svc.proxy.mqtt.client_ids import ClientIdTemplate
 from svc.proxy.mqtt.stored.settings import BufferSettings
@@ -295,19 +295,6 @@ class WorkloadSettings(Settings):
         )
 
 
-class PeerStatementSettings(Settings):
-    """What the statement of a peer must say, which is issued centrally: its own word proves nothing."""
-
-    issuers: Items[WorkloadID] = ()
-    """SPIFFE IDs of central issuers whose statements are accepted; by default the manager of the peer's trust domain,
-    `spiffe://<trust domain>/svc/manager`."""
-    conditions: Annotated[Items[SourceDocument], Field(max_length=64)] = ()
-    """Entries as in `from` of a [policy](policy.md#policies), of which one must hold, read from the statement:
-    `namespaces` and `serviceAccounts` of its pod; `levels`, `compartments`, `sameCompartment` and `dominates` by the
-    annotations `mls.svc.internal/level` and `mls.svc.internal/compartment`, compared with what `policy.attributes` and
-    `policy.templates` say of the own workload."""
-
-
 class ListenerSettings(Settings):
     """One listener."""
 
@@ -552,6 +539,11 @@ class ProxySettings(DaemonSettings):
     """Where listeners with `ack: middleware` store messages. *Together*: with such a listener only."""
     policy: PolicySettings = PolicySettings()
     """Which clients of inbound listeners are admitted."""
+    controlPlane: RemoteAddress | None = None
+    """The [manager](policies-kubernetes.md#within-a-second), with the SPIFFE ID `/svc/manager` of `trustDomain`, which
+    gives the policies of the cluster by mutual TLS as soon as they change. `policy.clusterFiles` are in force until its
+    first answer. *Together*: with `policy.clusterFiles`, without which a start would be under no policy of the
+    cluster."""
     listeners: Annotated[Items[ListenerSettings], AfterValidator(_not_empty), Field(json_schema_extra={"minItems": 1})]
     """At least one."""
 
@@ -582,6 +574,12 @@ class ProxySettings(DaemonSettings):
                 )
         if self.buffers and self.stores and self.mqttBuffer.path == self.notary.path:
             raise ValueError(f"mqttBuffer.path and notary.path that differ; both are {self.notary.path}")
+        return self
+
+    @model_validator(mode="after")
+    def _cluster_at_the_start(self) -> Self:
+        if self.controlPlane is not None and not self.policy.clusterFiles:
+            raise ValueError("policy.clusterFiles beside controlPlane: they are in force until the manager answers")
         return self
 
     @model_validator(mode="after")

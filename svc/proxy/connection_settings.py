@@ -1,4 +1,4 @@
-"""The part of a listener's configuration that its connections read: limits, time limits, and what a rotation does."""
+"""The part of a listener's configuration that its connections read: limits, time limits, rotation, and their peers."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from svc.policyfiles.document import SourceDocument, WorkloadID
 from svc.process.values import Wait
-from svc.settings import Settings, Size
+from svc.settings import Items, Settings, Size
 from svc.wire.mqtt import DEFAULT_MAX_PACKET
 
 OnRotation = Literal["keep", "drain", "reauth"]
@@ -74,3 +75,16 @@ class TimeoutSettings(Settings):
     """The next octet while a body streams; then 408, 504 or a broken response, by the side that stalls."""
     exchange: Wait = 3600.0
     """A whole exchange, or the next octet after an upgrade."""
+
+
+class PeerStatementSettings(Settings):
+    """What the statement of a peer must say, which is issued centrally: its own word proves nothing."""
+
+    issuers: Items[WorkloadID] = ()
+    """SPIFFE IDs of central issuers whose statements are accepted; by default the manager of the peer's trust domain,
+    `spiffe://<trust domain>/svc/manager`."""
+    conditions: Annotated[Items[SourceDocument], Field(max_length=64)] = ()
+    """Entries as in `from` of a [policy](policy.md#policies), of which one must hold, read from the statement:
+    `namespaces` and `serviceAccounts` of its pod; `levels`, `compartments`, `sameCompartment` and `dominates` by the
+    annotations `mls.svc.internal/level` and `mls.svc.internal/compartment`, compared with what `policy.attributes` and
+    `policy.templates` say of the own workload."""

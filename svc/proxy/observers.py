@@ -17,7 +17,6 @@ from svc.notary.credentials import CredentialSet
 from svc.notary.exchange import ExchangeOutcome, octets_as_text
 from svc.notary.pqleaf import PqLeaf
 from svc.policy.engine import Decision, Denied, MatchedRule
-from svc.policyfiles.settings import Policies
 from svc.process.reauthorization import ReauthorizationSummary
 from svc.proxy.config import ProxySettings
 from svc.proxy.records.room import RoomReport
@@ -481,40 +480,6 @@ class CredentialReports:
         """The identity was withdrawn."""
         self._health.fails_with("credentials", error)
         emit(self.log, NotaryEvent.IDENTITY_ENDED, detail_reason=error.reason, detail=str(error))
-
-
-class PolicyReports:
-    """Logs and counts changes of policies; implements :class:`svc.policyfiles.watch.PolicyObserver`."""
-
-    log = Logger()
-
-    def __init__(self, metrics: ProxyMetrics) -> None:
-        self._metrics = metrics
-
-    def policies_applied(self, policies: Policies, settings: ProxySettings, *, reloaded: bool) -> None:
-        """Other policies are in force."""
-        if reloaded:
-            self._metrics.policies_loaded.inc()
-        files, section = policies.files, settings.policy
-        emit(
-            self.log,
-            ProxyEvent.POLICY_LOADED,
-            attributes={
-                "default": section.default,
-                "allow": len(section.allow),
-                "files": len(files.paths),
-                "policies": len(files.policies),
-                "rules": sum(len(policy.rules) for policy in files.policies),
-                "deny_lists": len(files.denied),
-                "digest": files.digest if files.paths else None,
-            },
-        )
-
-    def policies_rejected(self, error: SvcError, *, repeated: bool) -> None:
-        """The policies before stay in force; logged once for each reason."""
-        self._metrics.policies_rejected.inc()
-        if not repeated:
-            emit(self.log, ProxyEvent.POLICY_REJECTED, detail_reason=error.reason, detail=str(error))
 
 
 class NotaryStoreReports:

@@ -271,6 +271,7 @@ class ProxyMetrics:
         self._suppressed = {word: self._connections.suppressed.labels(word) for word in DENIALS}
         self.policies_loaded: Final[Counter] = self._connections.policy_reloads.labels("success")
         self.policies_rejected: Final[Counter] = self._connections.policy_reloads.labels("error")
+        self.policy_watch_errors: Final[Counter] = self._connections.policy_watch_errors
         self._expiries: _SvidExpiryCollector | None = None
         self._mqtt: MqttMetrics | None = None
 
@@ -410,6 +411,8 @@ class _ConnectionFamilies:
             ("result",),
             registry=registry,
         )
+        text = "Requests to the manager for policies that failed; the next one follows after 5 s."
+        self.policy_watch_errors: Final = Counter("svc_proxy_policy_watch_errors", text, registry=registry)
         self.suppressed: Final = Counter(
             "svc_proxy_denial_logs_suppressed",
             "Denials counted but not logged one by one.",
@@ -531,11 +534,8 @@ class _NotaryFamilies:
             registry=registry,
         )
         self.octets: Final = Gauge("svc_proxy_notary_bytes", "Octets that the records take.", registry=registry)
-        self.room: Final = Gauge(
-            "svc_proxy_notary_room_bytes",
-            "Octets that are left for more records.",
-            registry=registry,
-        )
+        text = "Octets that are left for more records."
+        self.room: Final = Gauge("svc_proxy_notary_room_bytes", text, registry=registry)
         self.lasts: Final = Gauge(
             "svc_proxy_notary_room_seconds",
             "Seconds until no room is left, at the rate of the last day.",

@@ -14,17 +14,19 @@ from treq import collect
 from treq.client import HTTPClient
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
-from twisted.web.client import Agent, HTTPConnectionPool
+from twisted.web.client import Agent, HTTPConnectionPool, ResponseFailed
 from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory
 from zope.interface import implementer
 
-from svc.errors import SvcError
+from svc.errors import SvcError, printable
 from svc.identity.matchers import Matcher
 from svc.identity.spiffeid import SpiffeID
+from svc.strictjson import loads_object
 from svc.transport.addresses import UnixAddress, parse_address
 from svc.transport.creators import TlsIdentity, client_creator
 from svc.transport.endpoints import MutualTlsClientEndpoint, PlainClientEndpoint
+from svc.transport.errors import TransportError
 from svc.transport.evidence import peer_evidence
 
 _ORIGIN: Final = "http://control-plane.invalid"
@@ -51,6 +53,26 @@ class Answer:
     code: int
     etag: str
     data: bytes
+
+
+def failure_text(error: BaseException | None) -> str:
+    """What is behind an error of Twisted's HTTP client, whose own text is the representation of its causes."""
+    causes = [each.value for each in getattr(error, "reasons", ())]
+    # TLS 1.3: a server that refuses our certificate does so after the handshake is complete on this side.
+    refused = next((each for each in causes if isinstance(each, TransportError)), None)
+    if refused is not None:
+        return str(refused)
+    if isinstance(error, ResponseFailed) or not causes:
+        return "the connection was lost" if causes else printable(error) or type(error).__name__
+    return failure_text(causes[0])
+
+
+def problem_code(data: bytes) -> str:
+    """The code of a problem document (RFC 9457), for people."""
+    try:
+        return printable(loads_object(data).get("code", "no code"), 80)
+    except SvcError:
+        return "no problem document"
 
 
 class HttpServer:

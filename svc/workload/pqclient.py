@@ -15,10 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import mldsa
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.failure import Failure
-from twisted.web.client import ResponseFailed
 
 from svc.envelope.envelope import Envelope
-from svc.errors import SvcError, printable
+from svc.errors import SvcError
 from svc.identity.bundle import BundleSet
 from svc.identity.errors import SvidInvalid
 from svc.identity.matchers import Matcher, MemberOf
@@ -30,7 +29,7 @@ from svc.notary.pqleaf import PqLeaf, PqLeafRequest, PqLeafResponse, make_proof
 from svc.strictjson import b64u_decode, loads_object
 from svc.transport.creators import TlsIdentity
 from svc.transport.errors import ConnectFailed, ConnectTimeout, TransportError
-from svc.workload.control_plane import ControlPlane
+from svc.workload.control_plane import ControlPlane, failure_text, problem_code
 from svc.workload.errors import PqIssuerError
 
 TIMEOUT: Final = 10.0
@@ -189,16 +188,9 @@ class _Exchange:
     async def _send(self, method: str, path: str, body: bytes | None = None) -> bytes:
         answer = await self._server.request(method, path, body)
         if answer.code != 200:
-            code = _code(answer.data)
+            code = problem_code(answer.data)
             raise PqIssuerError("pq_issuer_refused", address=self._address, status=answer.code, code=code)
         return answer.data
-
-
-def _code(data: bytes) -> str:
-    try:
-        return printable(loads_object(data).get("code", "no code"), 80)
-    except SvcError:
-        return "no problem document"
 
 
 def _with_timeout(seconds: float, leaf: Deferred[_ResultT], address: str, reactor: Any) -> Deferred[_ResultT]:
@@ -255,18 +247,6 @@ def issuer_failure(failure: Failure, address: str) -> Failure:
     elif isinstance(error, SvcError):
         converted = _malformed(address, str(error))
     else:
-        converted = _unavailable(address, _plain(error))
+        converted = _unavailable(address, failure_text(error))
     converted.__cause__ = error
     return Failure(converted)
-
-
-def _plain(error: BaseException | None) -> str:
-    """What is behind an error of Twisted's HTTP client, whose own text is the representation of its causes."""
-    causes = [each.value for each in getattr(error, "reasons", ())]
-    # TLS 1.3: an issuer that refuses our certificate does so after the handshake is complete on this side.
-    refused = next((each for each in causes if isinstance(each, TransportError)), None)
-    if refused is not None:
-        return str(refused)
-    if isinstance(error, ResponseFailed) or not causes:
-        return "the connection was lost" if causes else printable(error) or type(error).__name__
-    return _plain(causes[0])

@@ -17,7 +17,7 @@ from svc.policyfiles.files import PolicyFiles
 from svc.policyfiles.settings import Policies, load_policies
 from svc.policyfiles.watch import CHECK_EVERY, PolicyWatch
 from svc.proxy.config import ProxySettings
-from svc.proxy.observers import PolicyReports
+from svc.proxy.policy_reports import PolicyReports
 from svc.settings import ConfigInvalid
 from svc.telemetry.events.proxy import ProxyEvent
 from svc.telemetry.metrics import ProxyMetrics

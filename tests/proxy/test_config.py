@@ -328,6 +328,12 @@ class PolicyTests(RuleTestCase):
         listed = ("spiffe://bank.example/*", "spiffe://prod.example/ns/pay/*", "spiffe://other.example/a")
         self.assertEqual(read(whole(policy=f"{{allow: [{', '.join(listed)}]}}")).policy.allow, listed)
         expected = "a SPIFFE ID, or spiffe://domain/path/* or spiffe://domain/*"
+        manager = "manager.svc-system.svc:9446"
+        needed = "policy.clusterFiles beside controlPlane: they are in force until the manager answers"
+        problem = self.assertRaises(ConfigInvalid, read, whole(controlPlane=f'"{manager}"')).problems[0]
+        self.assertEqual(needed, problem.expected)
+        settings = read(whole(controlPlane=f'"{manager}"', policy="{clusterFiles: [/etc/svc/cluster.yaml]}"))
+        self.assertEqual(manager, str(settings.controlPlane))
         text = whole(policy="{allow: [spiffe://bank.example]}")
         self.refused(text, ("policy.allow[0]", "'spiffe://bank.example'", expected))
         many = [f"spiffe://bank.example/{number}" for number in range(1025)]

@@ -30,7 +30,8 @@ from svc.proxy.config import ProxySettings
 from svc.proxy.credential_rotation import CredentialRotation
 from svc.proxy.http.client import ClientConnection
 from svc.proxy.listeners import ListenerGroup
-from svc.proxy.observers import CredentialReports, NotaryStoreReports, PolicyReports, Reports
+from svc.proxy.observers import CredentialReports, NotaryStoreReports, Reports
+from svc.proxy.policy_reports import PolicyReports
 from svc.proxy.records.notarizer import Notarizer
 from svc.proxy.records.places import RecordPlaces
 from svc.proxy.records.receipt_collector import ReceiptCollector

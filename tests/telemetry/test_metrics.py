@@ -56,6 +56,7 @@ FAMILIES = {
     "svc_proxy_denial_logs_suppressed_total": ("counter", ("reason",)),
     "svc_proxy_policy_dry_run_total": ("counter", ("result", "protocol")),
     "svc_proxy_policy_reloads_total": ("counter", ("result",)),
+    "svc_proxy_policy_watch_errors_total": ("counter", ()),
     "svc_proxy_notary_commit_duration_seconds": ("histogram", ()),
     "svc_proxy_notary_lookup_duration_seconds": ("histogram", ()),
     "svc_proxy_notary_bytes": ("gauge", ()),

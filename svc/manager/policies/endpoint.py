@@ -115,6 +115,9 @@ class PolicyPages(Resource):
             found = self._found(evidence.spiffe_id, (request.args or {}).get(b"namespace"))
         except PolicyRequestRefused as error:
             return self._deny(request, error, evidence.spiffe_id)
+        if left <= MAX_WAIT:
+            # The next request comes with the SVID of then.
+            _close(request)
         version, seconds = _single(request, b"if-none-match"), min(_wait(request), MAX_WAIT, left)
         if found is not None and version == _tag(found) and seconds > 0:
             self._wait(request, evidence.spiffe_id, version, seconds)
@@ -135,8 +138,7 @@ class PolicyPages(Resource):
     def release(self) -> None:
         """Answer all that wait, and close their connections, so that another replica goes on with them."""
         for each in list(self._waiting):
-            each.request.channel.persistent = False
-            each.request.setHeader(b"connection", b"close")
+            _close(each.request)
             self._finish(each, self._unchanged(each.request, each.version))
 
     def _found(self, spiffe_id: SpiffeID, asked: list[bytes] | None) -> PublishedPolicies | None:
@@ -192,6 +194,12 @@ class PolicyPages(Resource):
         if body:
             waiting.request.write(body)
         waiting.request.finish()
+
+
+def _close(request: BareRequest) -> None:
+    """End the connection with this answer."""
+    request.channel.persistent = False
+    request.setHeader(b"connection", b"close")
 
 
 def _tag(found: PublishedPolicies) -> bytes:

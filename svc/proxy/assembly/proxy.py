@@ -27,22 +27,23 @@ from svc.notary.receipt import Redaction
 from svc.pacing.turns import Turns
 from svc.policy.engine import Denied
 from svc.policyfiles.files import PolicyFiles
-from svc.policyfiles.settings import Policies, load_policies
-from svc.policyfiles.watch import PolicyWatch, in_daemon_thread
+from svc.policyfiles.settings import Policies
 from svc.process.clock import ClockService, utc_now
 from svc.process.reauthorization import Reauthorization
 from svc.proxy.assembly.endpoints import Endpoints
 from svc.proxy.assembly.http import HttpListeners
 from svc.proxy.assembly.mqtt import MqttListeners
+from svc.proxy.assembly.policies import file_watch, manager_watches, read_files
 from svc.proxy.assembly.shared import ContextParts, ProxyParts
 from svc.proxy.assembly.tcp import tcp_listener
 from svc.proxy.config import ListenerSettings, ProxySettings
 from svc.proxy.context import decide_again
 from svc.proxy.credential_rotation import CredentialRotation
-from svc.proxy.facts import label_files, read_facts, read_labels
+from svc.proxy.facts import read_facts
 from svc.proxy.listener import Listener
 from svc.proxy.listeners import ListenerGroup
-from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, PolicyReports, Reports
+from svc.proxy.observers import CredentialReports, ListenerObserver, NotaryStoreReports, Reports
+from svc.proxy.policy_reports import PolicyReports
 from svc.proxy.records.budget import Allowance, RecordBudget
 from svc.proxy.records.notarizer import Notarizer
 from svc.proxy.records.places import RecordPlaces
@@ -121,15 +122,8 @@ class Assembly:
         self._store_reports = NotaryStoreReports(self._metrics, self._health, store_name(settings.notary))
         self._store = make_store(settings.notary, reactor, self._store_reports, opened=self._stores)
         self._proxy: ProxyService | None = None
-        self._policies = PolicyWatch(
-            settings,
-            read=self._load_policies,
-            apply=self._apply_policies,
-            observer=PolicyReports(self._metrics),
-            clock=reactor,
-            in_thread=in_daemon_thread(reactor),
-            watched=lambda given: (*given.policy.clusterFiles, *given.policy.files, *label_files(given.workload)),
-        )
+        self._policy_reports = PolicyReports(self._metrics)
+        self._policies = file_watch(settings, self._load_policies, self._apply_policies, self._policy_reports, reactor)
         self._room = RecordRoom(
             self._store,
             database=store_name(settings.notary),
@@ -209,11 +203,13 @@ class Assembly:
         if self._profile is not Profile.CLASSICAL:
             self._issuer_watch = IssuerWatch(settings.notary.pqIssuer or "", self._reactor, self._issuer_reached)
             self._issuer_watch.setServiceParent(proxy.servers)
+        for watch in manager_watches(settings, self._policies, self._source, self._reactor, self._policy_reports):
+            watch.setServiceParent(proxy.servers)
         self._proxy = proxy
         return proxy
 
     def _load_policies(self, settings: ProxySettings, former: PolicyFiles | None) -> Policies:
-        return load_policies(settings.policy, settings.trustDomain, lambda: read_labels(settings.workload), former)
+        return read_files(settings, former)
 
     def _apply_policies(self, policies: Policies) -> None:
         if self._proxy is not None:

@@ -86,6 +86,20 @@ class ProxyEvent(Event):
         "failure",
         "policy files rejected, the old ones stay",
     )
+    POLICY_MANAGER_LOST = (
+        "svc.proxy.policy.manager_lost",
+        OPERATIONAL,
+        WARN,
+        "failure",
+        "the manager gives no policies, those in force stay",
+    )
+    POLICY_MANAGER_FOUND = (
+        "svc.proxy.policy.manager_found",
+        OPERATIONAL,
+        INFO,
+        "success",
+        "the manager gives policies again",
+    )
     POLICY_DRY_RUN = (
         "svc.proxy.policy.dry_run",
         OPERATIONAL,

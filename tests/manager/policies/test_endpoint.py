@@ -124,6 +124,7 @@ class PolicyPagesTests(SynchronousTestCase):
         request = self.ask(tag=self.tag(), prefer="wait=30")
         self.clock.advance(3)
         self.assertEqual((304, b""), self.told(request))
+        self.assertFalse(request.channel.persistent, "the next one comes with another SVID")
         self.assertEqual([], self.clock.getDelayedCalls())
 
     def test_another_list(self) -> None:

@@ -1,0 +1,1 @@
+A proxy with `controlPlane` asks the manager for the policies of its namespace and puts a change in force within a second; `svc_proxy_policy_watch_errors_total` counts what fails, and the policies in force stay.
