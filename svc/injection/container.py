@@ -89,6 +89,7 @@ def configuration(
         "withdrawalGrace": "5m",
         "notary": {"pqIssuer": str(settings.pqIssuer), "pqIssuerID": settings.pqIssuerID},
         "policy": {"clusterFiles": [f"{_COMPILED}/{COMPILED_FILE}"], "files": [f"{_POLICIES}/*"]},
+        **({} if settings.controlPlane is None else {"controlPlane": str(settings.controlPlane)}),
         "listeners": [_listener(port, settings) for port in ports],
         "workload": {"labels": dict(sorted(labels.items())), "annotations": dict(sorted(shown.items()))},
     }

@@ -205,6 +205,12 @@ class ConfigurationTests(SynchronousTestCase):
         self.assertEqual(manager.webhook.service, chart.one("Service", MANAGER)["metadata"]["name"])
         port = manager.webhook.listen.port
         self.assertIn({"name": "webhook", "containerPort": port}, chart.container(MANAGER)["ports"])
+        address = manager.controlPlaneAddr
+        assert address is not None
+        self.assertEqual(HostPort("svc-control-plane.svc-system.svc", address.port), found.injection.controlPlane)
+        [port] = chart.one("Service", "svc-control-plane")["spec"]["ports"]
+        self.assertEqual((address.port, "control-plane"), (port["port"], port["targetPort"]))
+        self.assertIn({"name": "control-plane", "containerPort": address.port}, chart.container(MANAGER)["ports"])
         secrets = {each["secret"]["secretName"] for each in chart.pod(AUTHORITY)["spec"]["volumes"] if "secret" in each}
         assert found.issuer is not None
         self.assertEqual({found.issuer.secret}, secrets)

@@ -10,8 +10,8 @@ from ruamel.yaml import YAML
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.proxy.config import ProxySettings
-from svc.settings import parse
-from tests.injection.documents import TRUST_DOMAIN, Document, golden, injected, proxy_of, result_of, variables
+from svc.settings import HostPort, parse
+from tests.injection.documents import SETTINGS, TRUST_DOMAIN, Document, golden, injected, proxy_of, result_of, variables
 from tests.injection.expansion import FACTS, loaded
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "kubernetes" / "web.yaml"
@@ -60,6 +60,15 @@ class GoldenTests(SynchronousTestCase):
             ("tcp", "none", "127.0.0.1:5432"),
         ]
         self.assertEqual(expected, found)
+
+    def test_control_plane(self) -> None:
+        """The manager of the settings; without one the proxy has what the kubelet brings."""
+        pod = golden()["deployment"]["pod"]
+        self.assertIsNone(loaded(injected(pod)).controlPlane)
+        address = HostPort("svc-control-plane.svc-system.svc", 9446)
+        settings = loaded(injected(pod, SETTINGS.model_copy(update={"controlPlane": address})))
+        self.assertEqual(address, settings.controlPlane)
+        self.assertEqual(("/etc/svc/policies-compiled/policies.yaml",), settings.policy.clusterFiles)
 
     def test_texts_of_annotations(self) -> None:
         """Kubernetes expands nothing in them, and those that statements do not contain are named only."""
