@@ -11,12 +11,14 @@ from collections.abc import Callable
 from io import BytesIO
 from typing import Any, Final, Protocol
 
+from twisted.internet.interfaces import IHalfCloseableProtocol
 from twisted.internet.protocol import connectionDone
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 from twisted.python.failure import Failure
 from twisted.web.http import Request as BareRequest
 from twisted.web.resource import IResource, Resource
 from twisted.web.server import Request, Site
+from zope.interface import implementer
 
 from svc import naming
 from svc.errors import SvcError
@@ -109,6 +111,7 @@ class Folder(Resource):
         return send_problem(request, 404, "not_found")
 
 
+@implementer(IHalfCloseableProtocol)
 class _Connection(ProtocolWrapper):
     """A connection that counts for its caller, and is evicted when another caller has a right to its slot."""
 
@@ -124,6 +127,13 @@ class _Connection(ProtocolWrapper):
             transport.abortConnection()
         else:
             self.factory.limiter.acquire(self, str(self.caller.share), self.factory.seconds())
+
+    def readConnectionLost(self) -> None:
+        """The caller sends no more; otherwise the transport's own method would be found, which closes nothing."""
+        IHalfCloseableProtocol(self.wrappedProtocol).readConnectionLost()
+
+    def writeConnectionLost(self) -> None:
+        """The connection is never closed in one direction from here."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         caller, self.caller = self.caller, None

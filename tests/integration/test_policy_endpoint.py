@@ -173,7 +173,8 @@ class EndpointTests(TestCase):
         if self.listener.running:
             await self.end()
         sockets = lambda: [*reactor.getReaders(), *reactor.getWriters()]  # noqa: E731
-        await self.until(lambda: not any(isinstance(each, Connection) for each in sockets()))
+        # Each side answers the other's close_notify at once, and waits for no time limit.
+        await self.until(lambda: not any(isinstance(each, Connection) for each in sockets()), 5.0)
 
     def client(self, path: str = "/ns/shop/sa/web", namespace: str = "shop", **options: Any) -> Client:
         """Start a client, for whose identity there is an entry unless the namespace is empty."""
