@@ -99,6 +99,7 @@ class PolicyPages(Resource):
         self._clock = clock
         self._now = now
         self._waiting: dict[_Waiting, None] = {}
+        self._released = False
 
     def render(self, request: BareRequest) -> bytes | int:
         """Answer a request, or let it wait."""
@@ -115,10 +116,11 @@ class PolicyPages(Resource):
             found = self._found(evidence.spiffe_id, (request.args or {}).get(b"namespace"))
         except PolicyRequestRefused as error:
             return self._deny(request, error, evidence.spiffe_id)
-        if left <= MAX_WAIT:
-            # The next request comes with the SVID of then.
+        if self._released or left <= MAX_WAIT:
+            # The next request comes to another replica, or with the SVID of then.
             _close(request)
-        version, seconds = _single(request, b"if-none-match"), min(_wait(request), MAX_WAIT, left)
+        version = _single(request, b"if-none-match")
+        seconds = 0.0 if self._released else min(_wait(request), MAX_WAIT, left)
         if found is not None and version == _tag(found) and seconds > 0:
             self._wait(request, evidence.spiffe_id, version, seconds)
             return NOT_DONE_YET
@@ -136,7 +138,8 @@ class PolicyPages(Resource):
                 self._finish(each, self._answer(each.request, found, each.version))
 
     def release(self) -> None:
-        """Answer all that wait, and close their connections, so that another replica goes on with them."""
+        """Let nobody wait any more, and close connections with their next answer: another replica goes on with them."""
+        self._released = True
         for each in list(self._waiting):
             _close(each.request)
             self._finish(each, self._unchanged(each.request, each.version))

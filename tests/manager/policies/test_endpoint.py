@@ -158,4 +158,6 @@ class PolicyPagesTests(SynchronousTestCase):
         self.pages.release()
         self.assertEqual((304, b""), self.told(request))
         self.assertEqual(["close"], request.responseHeaders.getRawHeaders("connection"))
+        late = self.ask(tag=self.tag(), prefer="wait=30")
+        self.assertEqual(((304, b""), False), (self.told(late), late.channel.persistent))
         self.assertFalse(request.channel.persistent)
