@@ -23,6 +23,7 @@ from svc.cli.compartments import context as contexts
 from svc.cli.curl import command as curl
 from svc.cli.federation import command as federation
 from svc.cli.globals import GLOBAL_FLAGS
+from svc.cli.install import command as install
 from svc.cli.license import command as licenses
 from svc.cli.mqtt import command as mqtt
 from svc.cli.policy import command as policy
@@ -155,6 +156,7 @@ class CommandLineTests(SynchronousTestCase):
                 check.command,
                 curl.command,
                 files.command,
+                install.command,
                 *mqtt.command.commands["dead-letters"].commands.values(),  # type: ignore[attr-defined]
                 status.command,
                 verify.command,
