@@ -12,14 +12,21 @@ from pydantic import Field
 
 from svc.injection.config import AmountSettings
 from svc.naming import (
-    DEFAULT_NAMESPACE,
     PORT_AGENT_METRICS,
     PORT_MANAGER_METRICS,
     PORT_PROXY_METRICS,
     PORT_SPIRE_AGENT_METRICS,
     PORT_SPIRE_SERVER_METRICS,
 )
-from svc.process.values import AbsolutePath, OptionalAddress, TrustDomainText, Wait
+from svc.process.values import (
+    LICENSE_NAMESPACES,
+    AbsolutePath,
+    LicenseNamespaces,
+    NamespaceName,
+    OptionalAddress,
+    TrustDomainText,
+    Wait,
+)
 from svc.settings import Duration, HostPort, Items, Settings
 
 #: A label of RFC 1123.
@@ -86,9 +93,7 @@ class ManagerValues(Settings):
     metricsSecure: bool = False
     """Whether `/metrics` is served by HTTPS, to clients that the API server lets read it; else by plain HTTP, to
     everybody who reaches the address."""
-    licenseNamespaces: Items[Annotated[str, Field(pattern=_NAME)]] = Field(
-        default=(DEFAULT_NAMESPACE,), min_length=1, max_length=16
-    )
+    licenseNamespaces: LicenseNamespaces = LICENSE_NAMESPACES
     """The namespaces in which Secrets with licenses are looked for. The manager may read all their Secrets."""
     failurePolicy: Literal["Fail", "Ignore"] = "Fail"
     """What becomes of pods of enabled namespaces while no manager answers: `Fail` refuses them, `Ignore` makes them
@@ -192,7 +197,7 @@ class SpireValues(Settings):
 class MonitoringSettings(Settings):
     """The monitoring of the cluster."""
 
-    namespace: str = Field(default="monitoring", pattern=_NAME)
+    namespace: NamespaceName = "monitoring"
     """The namespace of the Prometheus, from which alone metrics can be read where there are network policies."""
     enabled: bool = False
     """Whether ServiceMonitors, a PodMonitor and a PrometheusRule with the [alerts](telemetry.md#alerts) are made, for

@@ -19,8 +19,18 @@ from svc.naming import (
     PORT_WEBHOOK,
 )
 from svc.process.settings import DaemonSettings
-from svc.process.values import FilePath, OptionalAddress, RemoteAddress, SocketText, TrustDomainText, Wait
-from svc.settings import Address, Duration, HostPort, Items, Settings, text_format
+from svc.process.values import (
+    LICENSE_NAMESPACES,
+    FilePath,
+    LicenseNamespaces,
+    NamespaceName,
+    OptionalAddress,
+    RemoteAddress,
+    SocketText,
+    TrustDomainText,
+    Wait,
+)
+from svc.settings import Address, Duration, HostPort, Settings, text_format
 
 #: With a trust domain of any length it is a SPIFFE ID.
 _MAX_ID_PATH = 1024
@@ -38,8 +48,6 @@ def _node_path(text: str) -> str:
 
 #: The path of the SPIFFE ID of nodes.
 NodePath = Annotated[str, AfterValidator(_node_path), text_format("path of a SPIFFE ID", "^/.{1,1023}$")]
-#: The name of a namespace, a label of RFC 1123.
-NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 
 
 class SpireSettings(Settings):
@@ -91,7 +99,7 @@ class ClusterSettings(Settings):
 
     trustDomain: TrustDomainText
     """The trust domain of the cluster."""
-    licenseNamespaces: Items[NamespaceName] = Field((DEFAULT_NAMESPACE,), min_length=1, max_length=16)
+    licenseNamespaces: LicenseNamespaces = LICENSE_NAMESPACES
     """The namespaces in which Secrets with licenses are looked for."""
     injection: InjectionSettings | None = None
     """What the webhook puts into pods; without it pods of chosen namespaces are refused."""

@@ -9,15 +9,17 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Final
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from svc.identity import TrustDomain
 from svc.identity.matchers import parse_matcher
+from svc.naming import DEFAULT_NAMESPACE
 from svc.settings import (
     ADDRESS_PATTERN,
     DURATION_PATTERN,
     Duration,
     HostPort,
+    Items,
     ValueFormat,
     format_duration,
     text_format,
@@ -153,3 +155,9 @@ ListenerName = Annotated[str, AfterValidator(_name), text_format("name", "^[A-Za
 AbsolutePath = Annotated[str, BeforeValidator(_absolute), text_format("absolute path", "^/.*$")]
 Uid = Annotated[int, BeforeValidator(_user), ValueFormat("user, name or number", _NUMBER)]
 Gid = Annotated[int, BeforeValidator(_group), ValueFormat("group, name or number", _NUMBER)]
+
+#: The name of a namespace of Kubernetes, a label of RFC 1123.
+NamespaceName = Annotated[str, Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
+#: Where Secrets with licenses are looked for.
+LicenseNamespaces = Annotated[Items[NamespaceName], Field(min_length=1, max_length=16)]
+LICENSE_NAMESPACES: Final = (DEFAULT_NAMESPACE,)

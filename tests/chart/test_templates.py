@@ -10,9 +10,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from svc import __version__, strictyaml
 from svc.agent.config import AgentSettings
 from svc.authority.config import AuthoritySettings
+from svc.chart.hooks import TrustDomainChanged
 from svc.data import FOLDER
 from svc.manager.config import ClusterSettings, ManagerSettings
-from svc.manager.hooks import TrustDomainChanged
 from svc.manager.tap import Options as ManagerOptions
 from svc.naming import (
     ANNOTATION_TRUST_DOMAIN,
@@ -467,6 +467,16 @@ def server_conf(chart: Rendered) -> str:
 
 def _sorted(documents: list[Document]) -> list[Document]:
     return sorted(documents, key=lambda each: (each["kind"], each["metadata"]["name"]))
+
+
+class RenderedAloneTests(SynchronousTestCase):
+    """What another program than Helm applies."""
+
+    def test_removal_is_suspended(self) -> None:
+        """Without a cluster the Job that removes does nothing; the one that prepares does its work."""
+        chart = Rendered()
+        suspended = {name: chart.workloads[name]["spec"]["suspend"] for name in ("svc-prepare", "svc-remove")}
+        self.assertEqual({"svc-prepare": False, "svc-remove": True}, suspended)
 
 
 class VariantTests(SynchronousTestCase):

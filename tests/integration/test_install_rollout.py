@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from svc import strictyaml
 from svc.cli.cluster import Choice
 from svc.cli.errors import CommandFailed
 from svc.cli.globals import Invocation
@@ -102,6 +103,9 @@ class RolloutTests(SynchronousTestCase):
         ):
             self.assertIn(line, stderr)
         self.assertNotIn("namespace/svc-system", self.server.kubectl("get", "namespaces", "-o", "name"))
+        objects = [each for each in strictyaml.loads_all(stdout) if isinstance(each, dict)]
+        jobs = {each["metadata"]["name"]: each for each in objects if each["kind"] == "Job"}
+        self.assertIs(False, jobs["svc-remove"]["spec"]["suspend"], "it runs where Helm uninstalls")
 
     def test_refused_before_anything_is_written(self) -> None:
         """Values, missing releases and flags are refused, and no namespace is made."""

@@ -58,7 +58,7 @@ _FILES = {
     "docs/*": ("tests.test_*", "tests.broker.test_documentation", "tests.integration.test_examples"),
     "svc/data/alerts/*": ("tests.integration.test_prometheus", "tests.chart.test_templates", "tests.test_docs"),
     "svc/data/chart/*": (
-        *("tests.chart.*", "tests.integration.test_manager_hooks", "tests.e2e*"),
+        *("tests.chart.*", "tests.integration.test_chart_hooks", "tests.e2e*"),
         *("tests.integration.test_prometheus_discovery", "tests.test_docs", *_CLI),
     ),
     "svc/data/crds/*": ("tests.kube.*", "tests.integration.test_crds", *_CLI),

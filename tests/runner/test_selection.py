@@ -79,7 +79,7 @@ class ToolsTests(SynchronousTestCase):
             ("integration.test_wrapper_apply", {"kubernetes"}),
             ("integration.test_admission", {"kubernetes"}),
             ("integration.test_injection", {"kubernetes"}),
-            ("integration.test_manager_hooks", {"kubernetes", "helm"}),
+            ("integration.test_chart_hooks", {"kubernetes", "helm"}),
             ("integration.test_manager_entries", {"kubernetes", "spire"}),
             ("integration.test_cluster", {"kubernetes", "containerd", "coredns"}),
             ("chart.test_values", {"helm"}),

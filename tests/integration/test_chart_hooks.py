@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.manager.hooks import custom_resources
+from svc.chart.hooks import custom_resources
 from svc.manager.policies.compiled import compiled_map
 from tests.chart.rendering import Rendered
 from tests.peers.apiserver import ApiServer, ApiServerFailed
@@ -74,7 +74,7 @@ class HooksTests(SynchronousTestCase):
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a hook."""
         return subprocess.Popen(
-            [sys.executable, "-m", "svc.manager.hooks", *arguments],
+            [sys.executable, "-m", "svc.chart.hooks", *arguments],
             cwd=TOP,
             env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
             stdout=subprocess.PIPE,

@@ -1,5 +1,5 @@
 """
-What the chart does around the objects of its release, each in a Job: ``python3 -m svc.manager.hooks``.
+What the chart does around the objects of its release, each in a Job: ``python3 -m svc.chart.hooks``.
 
 ``prepare`` runs before an installation and each upgrade, ``remove`` before the objects of the release are deleted.
 """
@@ -201,7 +201,7 @@ async def _run(options: argparse.Namespace) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="svc.manager.hooks", description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(prog="svc.chart.hooks", description=__doc__, allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", required=True)
     before, after = commands.add_parser("prepare"), commands.add_parser("remove")
     for each in (before, after):
