@@ -1,34 +1,14 @@
-"""
-The words of ``kubectl apply``, by the rules of pflag: which of them name the objects, which one is ours.
-
-Only where a flag ends is known here: what its value means, and whether there is such a flag, is up to kubectl.
-"""
+"""The words of ``kubectl apply``: which of them name the objects, which one is ours."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from svc.compartments.argv import read_boolean
+from svc.compartments.argv import read_words
+from svc.compartments.errors import CompartmentError
 
-#: Flags that do not take the next word: booleans, and those whose value is optional.
-ALONE: Final = frozenset({
-    "all", "allow-missing-template-keys", "cascade", "disable-compression", "dry-run", "force", "force-conflicts",
-    "help", "insecure-skip-tls-verify", "kubectl-force", "match-server-version", "openapi-patch", "overwrite", "prune",
-    "recursive", "server-side", "show-managed-fields", "validate", "wait", "warnings-as-errors",
-})  # fmt: skip
-#: Flags of every command that reach the API server: as whom, with which credentials, which one.
-CONNECTION: Final = frozenset({
-    "as", "as-group", "as-uid", "as-user-extra", "cache-dir", "certificate-authority", "client-certificate",
-    "client-key", "cluster", "context", "disable-compression", "insecure-skip-tls-verify", "kubeconfig", "kuberc",
-    "match-server-version", "namespace", "password", "request-timeout", "server", "tls-server-name", "token", "user",
-    "username",
-})  # fmt: skip
-SHORT: Final = {
-    "f": "filename", "h": "help", "k": "kustomize", "l": "selector", "n": "namespace", "o": "output", "R": "recursive",
-    "s": "server", "v": "v",
-}  # fmt: skip
 _FILES: Final = frozenset({"filename", "kustomize", "recursive"})
 #: The commands below ``apply``.
 _BELOW: Final = frozenset({"edit-last-applied", "set-last-applied", "view-last-applied"})
@@ -59,63 +39,25 @@ class ApplyFlags:
         Read the words behind ``apply``; None where they apply no objects: a command below it, help, no file.
 
         Raises:
-            CompartmentError: ``flag_value_invalid``.
+            CompartmentError: ``flag_value_invalid``, or ``flag_unknown``: where such a flag ends decides what is
+                applied, and only kubectl knows.
         """
-        files: list[str] = []
-        rest: list[str] = []
-        connection: list[str] = []
-        names: set[str] = set()
-        arguments: list[str] = []
-        force = False
-        for name, flag in _flags(words):
-            names.add(name)
-            if not name:
-                arguments += flag
-            if name == "force":
-                _name, equals, value = flag[0].partition("=")
-                force = read_boolean("force", value if equals else None)
-            elif name in _FILES:
-                files += flag
-            elif name == "kubectl-force":
-                rest.append(flag[0].replace("--kubectl-force", "--force", 1))
-            else:
-                rest += flag
-                connection += flag if name in CONNECTION else ()
-        below = bool(arguments) and arguments[0] in _BELOW
-        if below or "help" in names or names.isdisjoint({"filename", "kustomize"}):
+        line = read_words(["apply", *words])
+        below = bool(line.places) and line.words[line.places[0]] in _BELOW
+        # What follows the name of a command below has flags of its own.
+        judged = read_words(line.words[: line.places[0]]) if below else line
+        if judged.unknown:
+            raise CompartmentError("flag_unknown", verb="apply", flag=judged.unknown[0])
+        named = line.has("filename") or line.has("kustomize")
+        if below or line.incomplete or line.is_set("help") or not named:
             return None
-        placed = not names.isdisjoint({"context", "namespace"})
-        return cls(tuple(files), tuple(rest), tuple(connection), placed, force)
-
-
-def _flags(words: Sequence[str]) -> Iterator[tuple[str, list[str]]]:
-    """Split words into flags, each with its name and its words; arguments have no name. Short flags are taken apart."""
-    pending = list(reversed(words))
-    while pending:
-        word = pending.pop()
-        if word == "--":
-            yield "", [word, *reversed(pending)]
-            return
-        if word.startswith("--"):
-            name, equals, _value = word[2:].partition("=")
-            alone = bool(equals) or name in ALONE or not pending
-            yield name, [word] if alone else [word, pending.pop()]
-        elif word.startswith("-") and len(word) > 1:
-            yield from _short(word[1:], pending)
-        else:
-            yield "", [word]
-
-
-def _short(letters: str, pending: list[str]) -> Iterator[tuple[str, list[str]]]:
-    while letters:
-        letter, letters = letters[0], letters[1:]
-        name = SHORT.get(letter, "")
-        if not name or letters.startswith("="):
-            # Of an unknown flag nobody knows where it ends: kubectl refuses it.
-            yield name or "unknown", [f"-{letter}{letters}"]
-            return
-        if name not in ALONE:
-            value = [letters] if letters else [pending.pop()] if pending else []
-            yield name, [f"-{letter}", *value]
-            return
-        yield name, [f"-{letter}"]
+        rest = [each.word for each in line.flags if each.name not in (*_FILES, "force", "kubectl-force", "help")]
+        if line.is_set("kubectl-force"):
+            rest.append("--force")
+        return cls(
+            tuple(each.word for each in line.flags if each.name in _FILES),
+            (*rest, *line.arguments),
+            tuple(line.connection()),
+            line.has("context") or line.has("namespace"),
+            line.is_set("force"),
+        )

@@ -28,6 +28,11 @@ h/help kuberc= log-flush-frequency= match-server-version profile= profile-output
 #: The flags of kubectl by its command: their one letter, and a sign of equality where a value follows. That of a flag
 #: without the sign may be given in the same word, as ``--watch=false`` and ``--cascade=orphan``.
 _FLAGS: Final = {
+    "apply": """
+        all allow-missing-template-keys cascade dry-run field-manager= f/filename= force force-conflicts grace-period=
+        k/kustomize= openapi-patch o/output= overwrite prune prune-allowlist= R/recursive l/selector= server-side
+        show-managed-fields subresource= template= timeout= validate wait
+    """,
     "get": """
         A/all-namespaces allow-missing-template-keys chunk-size= field-selector= f/filename= ignore-not-found
         k/kustomize= L/label-columns= no-headers o/output= output-watch-events raw= R/recursive l/selector= server-print
@@ -47,6 +52,7 @@ _FLAGS: Final = {
 }
 #: The flags of ours; they have no letter.
 _OURS: Final = {
+    "apply": "force kubectl-force",
     "get": "filter-compartment current-compartment compartment= exclude-current-compartment",
     "exec": "force",
     "delete": "force kubectl-force",

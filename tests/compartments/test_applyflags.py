@@ -19,24 +19,22 @@ class FilesTests(SynchronousTestCase):
     """Which words name the objects."""
 
     def test_forms(self) -> None:
-        """Every form of a flag; all other words stay in their order."""
+        """Every form of a flag; all other words stay in their order, arguments behind the flags."""
         for text, files, rest in (
-            ("-f a", "-f a", ""),
-            ("-fa -o yaml", "-f a", "-o yaml"),
-            ("-f=a", "-f=a", ""),
-            ("--filename=a,b --filename c", "--filename=a,b --filename c", ""),
-            ("-Rf a", "-R -f a", ""),
-            ("-R=false -f a", "-R=false -f a", ""),
-            ("--recursive=true -f - --prune", "--recursive=true -f -", "--prune"),
-            ("-k dir --server-side", "-k dir", "--server-side"),
-            ("--kustomize=dir -lx=y", "--kustomize=dir", "-l x=y"),
-            ("-n x -f a --cascade -v9 --dry-run", "-f a", "-n x --cascade -v 9 --dry-run"),
-            ("-f a word", "-f a", "word"),
-            ("-f a -- -f b", "-f a", "-- -f b"),
-            ("-f a - ", "-f a", "-"),
-            ("-f a -zf b", "-f a", "-zf b"),
-            ("-f a -f", "-f a -f", ""),
-            ("-f a --field-manager", "-f a", "--field-manager"),
+            ("-f a", "--filename=a", ""),
+            ("-fa -o yaml", "--filename=a", "--output=yaml"),
+            ("-f=a", "--filename=a", ""),
+            ("--filename=a,b --filename c", "--filename=a,b --filename=c", ""),
+            ("-Rf a", "--recursive --filename=a", ""),
+            ("-R=false -f a", "--recursive=false --filename=a", ""),
+            ("--recursive=true -f - --prune", "--recursive=true --filename=-", "--prune"),
+            ("-k dir --server_side", "--kustomize=dir", "--server-side"),
+            ("--kustomize=dir -lx=y", "--kustomize=dir", "--selector=x=y"),
+            ("-n x -f a --cascade -v9 --dry-run", "--filename=a", "--namespace=x --cascade --v=9 --dry-run"),
+            ("-f a word", "--filename=a", "word"),
+            ("-f a -- -f b", "--filename=a", "-f b"),
+            ("-f a --help=false", "--filename=a", ""),
+            ("--force_conflicts -f a", "--filename=a", "--force-conflicts"),
         ):
             found = read(text)
             self.assertEqual((files, rest), (" ".join(found.files), " ".join(found.rest)), text)
@@ -44,8 +42,22 @@ class FilesTests(SynchronousTestCase):
     def test_values_are_no_flags(self) -> None:
         """What stands behind a flag that takes a value is one, whatever it looks like."""
         found = read("--template -f --field-manager --force -f a -o -k")
-        self.assertEqual((("-f", "a"), False), (found.files, found.force))
-        self.assertEqual(("--template", "-f", "--field-manager", "--force", "-o", "-k"), found.rest)
+        self.assertEqual((("--filename=a",), False), (found.files, found.force))
+        self.assertEqual(("--template=-f", "--field-manager=--force", "--output=-k"), found.rest)
+
+    def test_unknown_flags(self) -> None:
+        """A flag that is not known may take the next word, and decide what is applied: it is refused."""
+        for text in (
+            "--record -f a",
+            "-f a --record",
+            "-zf a",
+            "--record",
+            "--record view-last-applied -f a",
+            "-f a --new=1",
+        ):
+            error = self.assertRaises(CompartmentError, ApplyFlags.read, text.split())
+            self.assertEqual("flag_unknown", error.reason, text)
+        self.assertIsNone(ApplyFlags.read(["set-last-applied", "--create-annotation", "-f", "a"]))
 
     def test_nothing_applied(self) -> None:
         """Commands below apply, help and words without a file are kubectl's."""
@@ -60,6 +72,8 @@ class FilesTests(SynchronousTestCase):
             "-o json edit-last-applied -f a",
             "-f a -h",
             "-f a --help",
+            "-f a -f",
+            "-f a --field-manager",
         ):
             self.assertIsNone(ApplyFlags.read(text.split()), text)
         self.assertIsNotNone(ApplyFlags.read(["-f", "a", "--field-manager", "view-last-applied"]))
@@ -75,7 +89,7 @@ class OursTests(SynchronousTestCase):
             ("--force=1", True, ()),
             ("--force --force=f", False, ()),
             ("--kubectl-force", False, ("--force",)),
-            ("--kubectl-force=false --force", True, ("--force=false",)),
+            ("--kubectl-force=false --force", True, ()),
             ("--force-conflicts", False, ("--force-conflicts",)),
         ):
             found = read(f"{text} -f a")
@@ -87,7 +101,8 @@ class OursTests(SynchronousTestCase):
         """How the API server is reached is known apart, and whether a namespace or a context is typed."""
         found = read("-f a --as x --prune --kubeconfig=k -l y --insecure-skip-tls-verify -s z --request-timeout 3s -R")
         self.assertEqual(
-            "--as x --kubeconfig=k --insecure-skip-tls-verify -s z --request-timeout 3s", " ".join(found.connection)
+            "--as=x --kubeconfig=k --insecure-skip-tls-verify --server=z --request-timeout=3s",
+            " ".join(found.connection),
         )
         self.assertFalse(found.placed)
         for text in ("-n x", "-nx", "--namespace=x", "--context x"):

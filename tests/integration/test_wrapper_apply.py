@@ -9,7 +9,6 @@ import subprocess
 import threading
 from typing import Any, Final
 
-from svc.compartments.applyflags import ALONE, CONNECTION, SHORT
 from tests.integration.test_wrapper import WrapperCase
 
 _LABEL: Final = "svc.internal/compartment"
@@ -246,7 +245,8 @@ class OtherTests(ApplyCase):
         shown = json.loads(self.ran("apply", "-f", path, "--dry-run=server", "-o", "json"))
         self.assertEqual(_MARKS, self.marks(shown))
         self.assertEqual("configmap/web\n", self.ran("apply", "-f", path, "-oname", "--field-manager", "me"))
-        for words in (("-f", path, "--no-such-flag"), ("-f", path, "word"), ("-f", path, "--dry-run=x")):
+        self.assertIn("(flag_unknown)", self.svc("apply", "-f", path, "--no-such-flag").stderr)
+        for words in (("-f", path, "word"), ("-f", path, "--dry-run=x")):
             direct = subprocess.run(
                 [self.kubectl, "apply", *words],
                 env={**self.environ, "KUBECONFIG": str(self.server.kubeconfig)},
@@ -363,39 +363,3 @@ class ReadTests(ApplyCase):
         self.assertEqual({"key": marker}, self.live("secret/s")["data"])
         files = [path for path in self.home.rglob("*") if path.is_file()]
         self.assertEqual([], [path for path in files if marker.encode() in path.read_bytes()])
-
-
-class FlagsTests(ApplyCase):
-    """The tables of flags."""
-
-    def flags(self, *words: str) -> set[str]:
-        """The long flags that kubectl completes."""
-        lines = self.plain("__complete", *words, "--").stdout.splitlines()
-        return {line.partition("\t")[0].removeprefix("--") for line in lines if line.startswith("--")}
-
-    def message(self, *words: str) -> str:
-        """What kubectl refuses."""
-        ran = subprocess.run(
-            [self.kubectl, *words], env=self.environ, capture_output=True, text=True, check=False, timeout=60
-        )
-        return ran.stderr
-
-    def test_flags(self) -> None:
-        """Each flag of kubectl takes the next word or does not, as the table says."""
-        found = self.flags("apply")
-        unknown = "unknown flag: --no-such-flag"
-        alone = {name for name in found if unknown in self.message("apply", f"--{name}", "--no-such-flag")}
-        self.assertEqual(alone, ALONE - {"kubectl-force"})
-        # The first ones are about kubectl itself.
-        local = {"help", "log-flush-frequency", "profile", "profile-output", "v", "vmodule", "warnings-as-errors"}
-        self.assertEqual(self.flags("options") - local, set(CONNECTION))
-
-    def test_short(self) -> None:
-        """The short flags are those of the help."""
-        text = self.plain("apply", "--help").stdout + self.plain("options").stdout
-        short = {
-            line.strip()[1]: line.strip()[6:].partition("=")[0]
-            for line in text.splitlines()
-            if line.strip().startswith("-") and line.strip()[2:6] == ", --"
-        }
-        self.assertEqual({**short, "h": "help"}, SHORT)

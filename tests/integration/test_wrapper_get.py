@@ -15,7 +15,7 @@ from tests.peers.waiting import end_process
 _LABEL: Final = "svc.internal/compartment"
 _OPTION: Final = re.compile(r"^ +(?:-([a-zA-Z]), )?--([a-z-]+)=(.*):$", re.MULTILINE)
 #: They need no value, though their default is a word.
-_OPTIONAL: Final = {"cascade", "dry-run"}
+_OPTIONAL: Final = {"cascade", "dry-run", "validate"}
 
 
 class ListingCase(WrapperCase):
@@ -147,7 +147,7 @@ class FlagTests(WrapperCase):
         """They are those that kubectl has, each with its letter and with or without a value."""
         common = _OPTION.findall(self.plain("options").stdout)
         self.assertTrue(common)
-        for verb in ("get", "exec", "logs", "cp", "port-forward", "delete"):
+        for verb in ("apply", "get", "exec", "logs", "cp", "port-forward", "delete"):
             names, valued, letters = known_flags(verb)
             found = common + _OPTION.findall(self.plain(verb, "--help").stdout)
             self.assertEqual({name for _letter, name, _default in found} | {"help"}, names)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from svc import __version__, naming
 from svc.compartments.compartment import Compartment
-from svc.compartments.config import AuditLog, Config, Context, at_home
+from svc.compartments.config import VARIABLES, AuditLog, Config, Context, at_home
 from svc.folders import is_absent
 
 #: Beside the file, behind its name.
@@ -26,7 +26,7 @@ _MAX_FILE: Final = 8 * 1024 * 1024
 
 def load(environ: Mapping[str, str]) -> Config | None:
     """
-    Read the configuration; None where there is no file.
+    Read the configuration; None where there is neither a file nor a variable of a compartment.
 
     Raises:
         CommandFailed, ConfigUnreadable: as :meth:`svc.cli.compartments.configfile.ConfigFile.read`.
@@ -35,7 +35,10 @@ def load(environ: Mapping[str, str]) -> Config | None:
     try:
         source = _read(path)
     except (OSError, ValueError):
-        return None if is_absent(path) else _read_yaml(environ)
+        if not is_absent(path):
+            return _read_yaml(environ)
+        # What the variables name is in force like a compartment of the file.
+        return Config(path) if any(environ.get(name) for name in VARIABLES.values()) else None
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
         kept = json.loads(_read(path + SUFFIX))
         if (kept["version"], kept["source"]) == (__version__, source):

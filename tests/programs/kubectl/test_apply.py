@@ -17,8 +17,8 @@ echo "$*" > run-$n.words
 echo "$KUBECONFIG $KUBERC" > run-$n.environ
 case "$*" in
 patch*)
-    while [ "$1" != -f ]; do shift; done
-    if [ "$2" = - ]; then cat; elif [ -s "$2" ]; then cat "$2"; else
+    for word; do case "$word" in --filename=*) file=${word#*=} ;; esac; done
+    if [ "$file" = - ]; then cat; elif [ -s "$file" ]; then cat "$file"; else
         echo "error: no objects passed to patch" >&2; echo more >&2; exit 1; fi ;;
 get*) cat > run-$n.stdin; if [ -e live ]; then cat live; else exit 1; fi ;;
 *--filename=-*) cat > run-$n.stdin; echo applied; exit 7 ;;
@@ -74,13 +74,9 @@ class ApplyTests(ApplyCase):
         self.write({"kind": "A", "metadata": {"namespace": "b"}}, {"kind": "B"})
         ran = self.process("apply", "-Rf", "objects", "--server-side", "-o", "name", KUBECONFIG="k", KUBERC="r")
         self.assertEqual((7, "applied\n", ""), (ran.returncode, ran.stdout, ran.stderr))
-        self.assertEqual(
-            [
-                "patch --local --type=merge --patch={} --output=json --show-managed-fields -R -f objects",
-                "apply --context=prod --filename=- --server-side -o name",
-            ],
-            self.words(),
-        )
+        read = "patch --local --type=merge --patch={} --output=json --show-managed-fields"
+        applied = "apply --context=prod --filename=- --server-side --output=name"
+        self.assertEqual([f"{read} --recursive --filename=objects", applied], self.words())
         environs = [(self.home / f"run-{n}.environ").read_text() for n in (0, 1)]
         self.assertEqual(["/dev/null off\n", "k r\n"], environs)
         self.assertEqual(
@@ -94,13 +90,13 @@ class ApplyTests(ApplyCase):
     def test_typed(self) -> None:
         """With a namespace or a context that is typed, none is added to the objects."""
         self.write({"kind": "A"})
-        for typed, added in (
-            ("-n=x", "--context=prod "),
-            ("--context=stage", ""),
-            ("--namespace=x", "--context=prod "),
+        for typed, added, passed in (
+            ("-n=x", "--context=prod ", "--namespace=x"),
+            ("--context=stage", "", "--context=stage"),
+            ("--namespace=x", "--context=prod ", "--namespace=x"),
         ):
             self.process("apply", "-f", "objects", typed)
-            self.assertEqual(f"apply {added}--filename=- {typed}", self.words()[-1])
+            self.assertEqual(f"apply {added}--filename=- {passed}", self.words()[-1])
             self.assertEqual([{"kind": "A", "metadata": _MARKS}], self.applied())
 
     def test_large(self) -> None:
@@ -153,7 +149,7 @@ class JobTests(ApplyCase):
         self.write(job("old"), job("new"), job("old", "other"), {"kind": "Job", "apiVersion": "batch/v1"})
         (self.home / "live").write_text(json.dumps(job("old", "team-a")))
         self.process("apply", "-f", "objects", "--prune", "--as=x", "--request-timeout", "3s")
-        asked = "get --context=prod --as=x --request-timeout 3s --filename=- --ignore-not-found --output=json"
+        asked = "get --context=prod --as=x --request-timeout=3s --filename=- --ignore-not-found --output=json"
         self.assertEqual([asked, asked], self.words()[1:3])
         old, new, _other, _unnamed = self.applied()
         self.assertEqual(({}, {"metadata": _MARKS}), (old["spec"]["template"], new["spec"]["template"]))
@@ -195,7 +191,7 @@ class RefusedTests(ApplyCase):
         )
         self.refused("-f", "objects", "--kubectl-force")
         self.process("apply", "--force", "-f", "objects", "--kubectl-force=true")
-        self.assertEqual("apply --context=prod --filename=- --force=true", self.words()[-1])
+        self.assertEqual("apply --context=prod --filename=- --force", self.words()[-1])
         self.assertEqual([_MARKS["labels"]] * 3, [each["metadata"]["labels"] for each in self.applied()])
 
     def test_unreadable(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +20,19 @@ echo " $KUBECONFIG"
 sed -n 's/^SigIgn:\\t//p' /proc/self/status
 exit 7
 """
+#: A pod of another compartment.
+_FOREIGN: Final = json.dumps(
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web",
+            "namespace": "a",
+            "uid": "1",
+            "labels": {"svc.internal/compartment": "US-TS-BRAVO"},
+        },
+    }
+)
 _NOTICE: Final = (
     "svc: there is no ~/.svc/config.yaml: kubectl runs as it is, in no compartment; svc context create makes one\n"
 )
@@ -89,6 +103,17 @@ class RefusedTests(PassedCase):
         self.refused("(kubectl_missing)", "get", "pods", SVC_KUBECTL="", PATH=str(self.file.parent))
         self.refused("(kubectl_missing)", "help", "get", SVC_KUBECTL="/proc/nonexistent/kubectl")
         self.refused('unknown command "neat"', "neat", SVC_KUBECTL="/proc/nonexistent/kubectl")
+
+    def test_environment_alone(self) -> None:
+        """Without a file the variables put a compartment in force, for filters, exec and apply; two are an error."""
+        named: dict[str, Any] = {"SVC_COUNTRY": "DE", "SVC_SENSITIVITY": "S", "SVC_COMPARTMENT": "alpha"}
+        self.assertNotIn("-l", " ".join(self.passed("get", "pods")))
+        words = " ".join(self.passed("get", "pods", "--current-compartment", **named))
+        self.assertIn("svc.internal/compartment=DE-S-ALPHA", words)
+        self.kubectl.write_text(f"#!/bin/sh\necho '{_FOREIGN}'\n")
+        self.refused("US-TS-BRAVO", "exec", "web", "--", "id", **named)
+        self.refused("(compartment_unset)", "exec", "web", "--", "id", SVC_COUNTRY="DE", SVC_SENSITIVITY="S")
+        self.refused("(flag_unknown)", "apply", "--record", "-f", "x", **named)
 
     def test_no_context(self) -> None:
         """With a configuration nothing runs without a context."""
