@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field
 
-from svc.injection.config import AmountSettings
+from svc.injection.config import NAME, AmountSettings
 from svc.naming import (
     PORT_AGENT_METRICS,
     PORT_MANAGER_METRICS,
@@ -29,8 +29,6 @@ from svc.process.values import (
 )
 from svc.settings import Duration, HostPort, Items, Settings
 
-#: A label of RFC 1123.
-_NAME: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 #: A label of a Kubernetes object, with an optional prefix, and its value.
 _LABEL_KEY: Final = r"^([a-z0-9][a-z0-9.-]{0,252}/)?[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?$"
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?$"
@@ -70,9 +68,9 @@ class ImagesSettings(Settings):
     `svc.internal`."""
     pullPolicy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     """When nodes pull them, for injected proxies too."""
-    pullSecrets: Items[Annotated[str, Field(pattern=_NAME)]] = Field(default=(), max_length=16)
+    pullSecrets: Items[Annotated[str, Field(pattern=NAME)]] = Field(default=(), max_length=16)
     """Names of Secrets in the namespace of the release with the credentials of the registry. Pods with an injected
-    proxy need `imagePullSecrets` of their own."""
+    proxy name them too: there they are in the namespace of the pod."""
     svc: ImageSettings = ImageSettings(repository="svc")
     """Agent, authority, registrar, and the injected proxy."""
     svcManager: ImageSettings = ImageSettings(repository="svc-manager")

@@ -9,10 +9,12 @@ from pydantic import AfterValidator, Field, model_validator
 
 from svc.naming import PORT_PROBES, PORT_PROXY_ADMIN, PORT_PROXY_METRICS
 from svc.process.values import MatcherText, OptionalAddress, RemoteAddress
-from svc.settings import HostPort, Settings, text_format
+from svc.settings import HostPort, Items, Settings, text_format
 
 _QUANTITY: Final = r"^[0-9]{1,12}(\.[0-9]{1,3})?(m|k|M|G|T|Ki|Mi|Gi|Ti)?$"
 _IMAGE: Final = r"^[!-~]{1,512}$"
+#: A label of RFC 1123.
+NAME: Final = r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"
 
 
 def _quantity(value: str) -> str:
@@ -51,6 +53,9 @@ class InjectionSettings(Settings):
     """The image of the proxy."""
     imagePullPolicy: Literal["IfNotPresent", "Always", "Never"] = "IfNotPresent"
     """When nodes pull it."""
+    imagePullSecrets: Items[Annotated[str, Field(pattern=NAME)]] = Field(default=(), max_length=16)
+    """Names of Secrets with the credentials of its registry, which pods get beside those that they have. They are in
+    the namespace of the pod."""
     source: str = Field("", max_length=128)
     """The folder of the Workload API that is mounted, by its name in `csi.folders` of the [agent](agent.md); empty for
     its default."""

@@ -14,7 +14,7 @@ from typing import Final
 from svc.injection.config import InjectionSettings
 from svc.injection.container import configuration, own_ports, proxy_container, proxy_volumes
 from svc.injection.errors import InjectionRefused
-from svc.injection.pod import Named, PodContainer, PodSpec, PodView, read_shape
+from svc.injection.pod import Named, PodContainer, PodSpec, PodView, Reference, read_shape
 from svc.injection.ports import InjectedPort, parse_ports
 from svc.naming import ANNOTATION_INJECT, ANNOTATION_PORTS, ENV_CONFIG, LABEL_INJECTED, PROXY_CONTAINER
 
@@ -104,6 +104,7 @@ def inject(
         *_first("/spec/initContainers", view.spec.initContainers, container),
         *_sleeps(view.spec),
         *_items("/spec/volumes", view.spec.volumes, volumes),
+        *_references("/spec/imagePullSecrets", view.spec.imagePullSecrets, settings.imagePullSecrets),
     )
     return Injection(operations, (*_warnings(view.spec), *_port_warnings(annotations, chosen)))
 
@@ -200,6 +201,16 @@ def _items(path: str, present: Sequence[Named] | None, wanted: Sequence[dict[str
         return
     yield from _removals(path, present, {each["name"] for each in wanted})
     yield from ({"op": "add", "path": f"{path}/-", "value": each} for each in wanted)
+
+
+def _references(path: str, present: Sequence[Reference] | None, wanted: Sequence[str]) -> Iterator[Operation]:
+    """Add references that are not there, behind those that are."""
+    names = {each.name for each in present or ()}
+    missing = [{"name": name} for name in wanted if name not in names]
+    if present is None and missing:
+        yield {"op": "add", "path": path, "value": missing}
+    else:
+        yield from ({"op": "add", "path": f"{path}/-", "value": each} for each in missing)
 
 
 def _removals(path: str, present: Sequence[Named] | Sequence[PodContainer], names: set[object]) -> Iterator[Operation]:

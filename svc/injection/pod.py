@@ -41,6 +41,12 @@ class Named(Shape):
     name: str
 
 
+class Reference(Shape):
+    """A reference to an object of the namespace; the API server allows one without a name."""
+
+    name: str = ""
+
+
 class PodContainer(Shape):
     """A container, also an init container."""
 
@@ -65,6 +71,7 @@ class PodSpec(Shape):
     containers: ListOf[PodContainer] | None = None
     initContainers: ListOf[PodContainer] | None = None
     volumes: ListOf[Named] | None = None
+    imagePullSecrets: ListOf[Reference] | None = None
     hostNetwork: bool | None = None
     hostPID: bool | None = None
     shareProcessNamespace: bool | None = None

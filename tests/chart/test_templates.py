@@ -173,6 +173,7 @@ class ImageTests(SynchronousTestCase):
         injection = cluster(chart).injection
         assert injection is not None
         self.assertEqual("Never", injection.imagePullPolicy)
+        self.assertEqual(("one", "two"), injection.imagePullSecrets)
 
 
 class ConfigurationTests(SynchronousTestCase):

@@ -46,6 +46,17 @@ class SettingsTests(SynchronousTestCase):
         csi = {"driver": "csi.svc.internal", "readOnly": True, "volumeAttributes": {"source": "second"}}
         self.assertIn({"name": "svc-workload-api", "csi": csi}, _volumes(pod))
 
+    def test_pull_secrets(self) -> None:
+        """A pod gets the names that it lacks, behind its own ones; a second call adds none."""
+        settings = parse(f"{REQUIRED}imagePullSecrets: [one, two]", InjectionSettings)
+        pod = injected(POD, settings)
+        self.assertEqual([{"name": "one"}, {"name": "two"}], pod["spec"]["imagePullSecrets"])
+        self.assertEqual(pod, injected(pod, settings))
+        own = {**POD, "spec": {**POD["spec"], "imagePullSecrets": [{"name": "two"}, {}, {"name": "own"}]}}
+        names = injected(own, settings)["spec"]["imagePullSecrets"]
+        self.assertEqual([{"name": "two"}, {}, {"name": "own"}, {"name": "one"}], names)
+        self.assertNotIn("imagePullSecrets", injected(POD, parse(REQUIRED, InjectionSettings))["spec"])
+
     def test_defects(self) -> None:
         """Each is named by its key."""
         for line, key in (
@@ -57,6 +68,7 @@ class SettingsTests(SynchronousTestCase):
             ("pqIssuer: issuer:0", "pqIssuer"),
             ("pqIssuerID: issuer", "pqIssuerID"),
             ("notarization: all", "notarization"),
+            ("imagePullSecrets: [A]", "imagePullSecrets[0]"),
             ("requests: {cpu: 50 m}", "requests.cpu"),
             ("limits: {memory: 256mi}", "limits.memory"),
             ("limits: {storage: 1Gi}", "limits.storage"),
