@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from svc import naming
 from svc.errors import SvcError
-from svc.identity import SpiffeID, TrustDomain, X509Svid
+from svc.identity import BundleSet, SpiffeID, TrustDomain, X509Svid
 from svc.kube.cache import Cache
 from svc.kube.client import Client
 from svc.kube.kinds import NAMESPACES, Kind
@@ -63,28 +64,77 @@ class ClusterContext:
         return self.cache(NAMESPACES, changed, labels=labels, fields=f"metadata.name!={self.namespace}")
 
 
-def spire_server(spire: SpireSettings, source: WorkloadSource, trust_domain: TrustDomain) -> SpireServer:
-    """Make the client of the SPIRE server, of which the manager is an administrator by its SVID."""
-    return SpireServer.at_port(spire.server.host, spire.server.port, lambda: _spire_context(source, trust_domain))
-
-
-def own_svid(source: WorkloadSource) -> X509Svid:
+class ClusterSpire:
     """
-    Return the SVID by which the manager is known in its cluster: the other one is shown to peers, and may be the first.
+    SPIRE as all controllers of a replica reach it, with one stream of the Workload API.
 
-    Raises:
-        CredentialsMissing: there is no SVID yet.
+    Implements :class:`~svc.transport.creators.TlsIdentity` as the manager is known in its cluster.
+
+    Attributes:
+        settings: the configuration.
+        source: of the SVIDs; run by :meth:`run`.
     """
-    return next((each for each in source.svids if each.spiffe_id.path != naming.M2M_PATH), source.svid)
 
+    def __init__(
+        self, settings: SpireSettings, trust_domain: TrustDomain, metrics: ManagerMetrics, reactor: Any
+    ) -> None:
+        self.settings = settings
+        self._trust_domain = trust_domain
+        self._metrics = metrics
+        self._failures = 0
+        self.source = WorkloadSource(
+            settings.spiffeSocketPath,
+            reactor=reactor,
+            start_timeout=None,
+            trust_domain=trust_domain,
+            changed=self._changed,
+        )
 
-def _spire_context(source: WorkloadSource, trust_domain: TrustDomain) -> ServerContext:
-    """
-    Make the TLS context of one connection to the SPIRE server, with the SVID by which the manager is its administrator.
+    @property
+    def svid(self) -> X509Svid:
+        """
+        The SVID by which the manager is known in its cluster: the other one is shown to peers, and may be the first.
 
-    Raises:
-        CredentialsMissing: there is no SVID yet.
-    """
-    return server_context(
-        own_svid(source), source.bundles.bundle_for(trust_domain), SpiffeID(trust_domain, _SERVER_PATH)
-    )
+        Raises:
+            CredentialsMissing: there is no SVID yet.
+        """
+        return next((each for each in self.source.svids if each.spiffe_id.path != naming.M2M_PATH), self.source.svid)
+
+    @property
+    def bundles(self) -> BundleSet:
+        """
+        The bundles of the own and of federated trust domains.
+
+        Raises:
+            CredentialsMissing: there are none yet.
+        """
+        return self.source.bundles
+
+    def server(self) -> SpireServer:
+        """Make a client of the SPIRE server, of which the manager is an administrator by its SVID."""
+        server = self.settings.server
+        return SpireServer.at_port(server.host, server.port, self._context)
+
+    async def run(self) -> None:
+        """Follow the Workload API until cancelled; it may come long after the manager, as SPIRE does."""
+        self.source.startService()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await self.source.stopService().asFuture(asyncio.get_running_loop())
+
+    def _context(self) -> ServerContext:
+        """
+        Make the TLS context of one connection to the server.
+
+        Raises:
+            CredentialsMissing: there is no SVID yet.
+        """
+        roots = self.bundles.bundle_for(self._trust_domain)
+        return server_context(self.svid, roots, SpiffeID(self._trust_domain, _SERVER_PATH))
+
+    def _changed(self) -> None:
+        state = self.source.state
+        failures = state.failures + state.rejected
+        self._metrics.sources_failed(failures - self._failures)
+        self._failures = failures

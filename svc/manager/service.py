@@ -27,7 +27,7 @@ from svc.manager.admission.connections import ConnectionReviews
 from svc.manager.admission.controller import WebhookController
 from svc.manager.admission.server import Answer, WebhookServer, answers
 from svc.manager.config import ManagerSettings, WebhookSettings
-from svc.manager.context import ClusterContext
+from svc.manager.context import ClusterContext, ClusterSpire
 from svc.manager.control import CONTROLLERS, Control, Controller, ControllerT, Supervised
 from svc.manager.federation.controller import FederationController
 from svc.manager.federation.exchange import BundleExchangeController
@@ -175,9 +175,9 @@ class Manager(Daemon[ManagerSettings]):
         found = licenses.effect if licenses is not None and licenses.synced else None
         return None if found is None else LicenseEffect(*found)
 
-    def _further(self, context: ClusterContext) -> Iterator[Supervised[Controller]]:
+    def _further(self, context: ClusterContext, spire: ClusterSpire | None) -> Iterator[Supervised[Controller]]:
         """Make the controllers of what is configured."""
-        webhook, spire, issuer = self.settings.webhook, context.settings.spire, context.settings.issuer
+        webhook, issuer = self.settings.webhook, context.settings.issuer
         if webhook is not None:
             answering = partial(answers, self._reactor, webhook, context.namespace)
             published = partial(self._health.holds, INJECTION)
@@ -185,8 +185,8 @@ class Manager(Daemon[ManagerSettings]):
         if issuer is not None:
             yield Supervised(partial(IssuerKeysController, context, issuer, os.urandom), self._metrics)
         if spire is not None:
-            make = partial(EntryController, context, spire, self._reactor)
-            entries = Supervised(self._served(make), self._metrics, longest_pause=spire.every)
+            make = partial(EntryController, context, spire)
+            entries = Supervised(self._served(make), self._metrics, longest_pause=spire.settings.every)
             self._entries = entries.controller
             yield entries
         policies = Supervised(
@@ -199,9 +199,9 @@ class Manager(Daemon[ManagerSettings]):
                 FederationController,
                 *(context, context.settings.federation, spire, self.settings.m2mAddr, self._reactor),
             )
-            yield Supervised(federation, self._metrics, longest_pause=spire.every)
+            yield Supervised(federation, self._metrics, longest_pause=spire.settings.every)
             exchange = partial(BundleExchangeController, context, spire, self._reactor, SystemRandom().random)
-            yield Supervised(exchange, self._metrics, longest_pause=spire.every)
+            yield Supervised(exchange, self._metrics, longest_pause=spire.settings.every)
         # Also where there shall be none: those that are there are deleted.
         yield Supervised(partial(NetworkPolicyController, context), self._metrics, longest_pause=LONGEST_PAUSE)
 
@@ -218,8 +218,8 @@ class Manager(Daemon[ManagerSettings]):
 
         return made
 
-    def _policy_server(self, context: ClusterContext) -> PolicyServer | None:
-        spire, address = context.settings.spire, self.settings.controlPlaneAddr
+    def _policy_server(self, context: ClusterContext, spire: ClusterSpire | None) -> PolicyServer | None:
+        address = self.settings.controlPlaneAddr
         if spire is None or address is None:
             return None
         return PolicyServer(
@@ -240,9 +240,11 @@ class Manager(Daemon[ManagerSettings]):
         namespace, cluster = self.settings.namespace, configuration.cluster
         context = ClusterContext(client, namespace, cluster, self._metrics, self._now, self._failed)
         self._context, self._entries = context, None
-        self._server = server = self._policy_server(context)
-        beside = () if server is None else (server.run,)
-        self._control = Control(context, self._identity, self._further(context), beside)
+        given = cluster.spire
+        spire = None if given is None else ClusterSpire(given, context.trust_domain, self._metrics, self._reactor)
+        self._server = server = self._policy_server(context, spire)
+        beside = [each.run for each in (spire, server) if each is not None]
+        self._control = Control(context, self._identity, self._further(context, spire), beside)
         self._controlling = asyncio.ensure_future(self._controlled(self._control, former))
         self._health.holds(CONFIGURATION)
         log_reload(self.log, DaemonEvent.CONFIG_LOADED, attributes={"trust_domain": cluster.trustDomain})

@@ -8,6 +8,7 @@ import ssl
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 from typing import Any, Final, Literal
 
 from cryptography import x509
@@ -53,7 +54,8 @@ class FederationTests(ManagerCase):
         """Start a manager."""
         spire = {"server": f"127.0.0.1:{self.spire.port}", "spiffeSocketPath": self.spire.address, "every": "1s"}
         cluster = {"trustDomain": "prod.example.org", "spire": spire, "federation": federation}
-        return self.manager(m2mAddr=f"127.0.0.1:{self.port}", cluster=cluster)
+        addresses = {"m2mAddr": f"127.0.0.1:{self.port}", "controlPlaneAddr": f"127.0.0.1:{free_port()}"}
+        return self.manager(**addresses, cluster=cluster)
 
     def found(self) -> dict[str, Any]:
         """The status of SvcCluster; empty where there is none."""
@@ -111,6 +113,7 @@ class FederationTests(ManagerCase):
             [self.refused("/v1/bootstrap-package/2"), self.refused("/"), self.refused("/v1/bundle", data=b"{}")],
         )
         count = {"direction": "push"}
+        eventually(lambda: self.streams() == 1, what="one stream for all controllers")
         self.assertLessEqual(2, manager.value("bundle_exchange_total", result="success", **count))
         self.assertEqual(2, manager.value("bundle_exchange_total", result="error", **count))
         version = self.version()
@@ -154,6 +157,13 @@ class FederationTests(ManagerCase):
     def version(self) -> str:
         """Which state of SvcCluster it is."""
         return self.server.kubectl("get", "svccluster", "cluster", "-o", "jsonpath={.metadata.resourceVersion}")
+
+    def streams(self) -> int:
+        """The open connections to the Workload API."""
+        path = self.spire.address.removeprefix("unix://")
+        lines = Path("/proc/net/unix").read_text().splitlines()
+        # Number, references, protocol, flags, type, state (3: connected), inode and path.
+        return sum(each.split()[5] == "03" for each in lines if each.endswith(f" {path}"))
 
     def answers(self) -> bool:
         """Whether the endpoint answers."""

@@ -25,8 +25,8 @@ from svc.kube.cache import Cache, run_all
 from svc.kube.client import Object
 from svc.kube.kinds import CLUSTER_NAME, CLUSTERS, NODES, SECRETS, SERVICES
 from svc.kube.status import apply_status
-from svc.manager.config import FederationSettings, SpireSettings
-from svc.manager.context import ClusterContext, spire_server
+from svc.manager.config import FederationSettings
+from svc.manager.context import ClusterContext, ClusterSpire
 from svc.manager.federation.bundle import peer_bundle
 from svc.manager.federation.endpoint import M2MPages, Published
 from svc.manager.federation.package import due_package, needs_successor, own_content
@@ -47,7 +47,6 @@ from svc.transport.endpoints import TransportReactor
 from svc.transport.heldtls import HeldTls, HeldTlsCreator
 from svc.workload.errors import CredentialsMissing, NoOwnSvid, PqFileMissing
 from svc.workload.pqfile import pq_bundle_path, read_pq_bundles
-from svc.workload.source import WorkloadSource
 
 #: Seconds between two looks at the SVID of peers.
 _SVID_SECONDS: Final = 1.0
@@ -77,7 +76,7 @@ class FederationController:
         self,
         context: ClusterContext,
         settings: FederationSettings,
-        spire: SpireSettings,
+        spire: ClusterSpire,
         address: HostPort | None,
         reactor: Any,
         changed: Callable[[], object],
@@ -86,7 +85,7 @@ class FederationController:
         self._namespace = context.namespace
         self._trust_domain = context.trust_domain
         self._settings = settings
-        self._every = spire.every
+        self._every = spire.settings.every
         self._now = context.now
         self._metrics = context.metrics
         self._secrets = context.named(SECRETS, naming.FEDERATION_SECRET, changed, namespace=context.namespace)
@@ -95,14 +94,9 @@ class FederationController:
         self._nodes = context.cache(NODES, lambda: None)
         self._verified: tuple[str, VerifiedPackage | None] = ("", None)
         self._roots: tuple[Object | None, OwnRoots | None] = (None, None)
-        self._source = WorkloadSource(
-            spire.spiffeSocketPath,
-            reactor=reactor,
-            start_timeout=None,
-            trust_domain=self._trust_domain,
-        )
-        self._pq_bundle = pq_bundle_path(settings.pqBundle, os.environ, spire.spiffeSocketPath) or ""
-        self._server = spire_server(spire, self._source, self._trust_domain)
+        self._source = spire.source
+        self._pq_bundle = pq_bundle_path(settings.pqBundle, os.environ, spire.settings.spiffeSocketPath) or ""
+        self._server = spire.server()
         self._m2m_id = SpiffeID(self._trust_domain, naming.M2M_PATH)
         self._tls: HeldTls | None = None
         pages = M2MPages(
@@ -123,16 +117,13 @@ class FederationController:
         return self._secrets, self._services, self._clusters, self._nodes
 
     async def follow(self) -> None:
-        self._source.startService()
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(run_all(self.caches))
                 group.create_task(self._serve())
         finally:
-            loop = asyncio.get_running_loop()
             if self._endpoint.running:
-                await self._endpoint.stopService().asFuture(loop)
-            await self._source.stopService().asFuture(loop)
+                await self._endpoint.stopService().asFuture(asyncio.get_running_loop())
 
     async def reconcile(self) -> float:
         """

@@ -33,8 +33,7 @@ from svc.kube.errors import Conflict, NotFound
 from svc.kube.kinds import FOREIGN_CLUSTERS
 from svc.kube.status import apply_status, with_condition
 from svc.kube.times import to_time
-from svc.manager.config import SpireSettings
-from svc.manager.context import ClusterContext, spire_server
+from svc.manager.context import ClusterContext, ClusterSpire
 from svc.manager.federation.peers import (
     Judged,
     Pinned,
@@ -55,7 +54,6 @@ from svc.transport.addresses import TcpAddress
 from svc.transport.certificates import UnverifiedClientCreator
 from svc.transport.endpoints import TlsClientEndpoint
 from svc.workload.control_plane import ControlPlane, HttpServer
-from svc.workload.source import WorkloadSource
 
 #: Peers that are asked at the same time.
 MAX_POLLS: Final = 8
@@ -127,7 +125,7 @@ class BundleExchangeController:
     def __init__(
         self,
         context: ClusterContext,
-        spire: SpireSettings,
+        spire: ClusterSpire,
         reactor: Any,
         random: Callable[[], float],
         changed: Callable[[], object],
@@ -139,12 +137,9 @@ class BundleExchangeController:
         self._reactor = reactor
         self._random = random
         self._peers = context.cache(FOREIGN_CLUSTERS, changed)
-        self._source = WorkloadSource(
-            spire.spiffeSocketPath, reactor=reactor, start_timeout=None, trust_domain=self._trust_domain
-        )
-        self._every = spire.every
-        server = spire_server(spire, self._source, self._trust_domain)
-        self._bundles = BundleWriter(server, self._trust_domain, self._metrics)
+        self._spire = spire
+        self._every = spire.settings.every
+        self._bundles = BundleWriter(spire.server(), self._trust_domain, self._metrics)
         #: By the UID of the object.
         self._known: dict[str, _Known] = {}
         self._refused: dict[str, _Refused] = {}
@@ -156,11 +151,7 @@ class BundleExchangeController:
         return (self._peers,)
 
     async def follow(self) -> None:
-        self._source.startService()
-        try:
-            await run_all(self.caches)
-        finally:
-            await self._source.stopService().asFuture(asyncio.get_running_loop())
+        await run_all(self.caches)
 
     async def reconcile(self) -> float:
         """
@@ -188,7 +179,7 @@ class BundleExchangeController:
         if not found:
             self._known, self._refused = {}, {}
             return _AT_LATEST
-        svid, others = self._source.svid, duplicates(found)
+        svid, others = self._spire.source.svid, duplicates(found)
         uids = {each["metadata"]["uid"] for each in found}
         self._known = {uid: known for uid, known in self._known.items() if uid in uids}
         self._refused = {uid: each for uid, each in self._refused.items() if uid in uids}

@@ -8,7 +8,6 @@ because the API server has said that its service account is gone, or its namespa
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -18,8 +17,7 @@ from twisted.logger import Logger
 from svc.identity import SpiffeID
 from svc.kube.cache import Cache, run_all
 from svc.kube.kinds import FOREIGN_CLUSTERS, SERVICE_ACCOUNTS
-from svc.manager.config import SpireSettings
-from svc.manager.context import ClusterContext, spire_server
+from svc.manager.context import ClusterContext, ClusterSpire
 from svc.manager.identities.entries import (
     account_id,
     due_changes,
@@ -33,7 +31,6 @@ from svc.spire.errors import EntryRefused
 from svc.spire.server import EntryFailure
 from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
-from svc.workload.source import WorkloadSource
 
 
 class EntryController:
@@ -41,23 +38,16 @@ class EntryController:
     Follows namespaces and service accounts, and makes the entries of the SPIRE server equal where this replica leads.
 
     Args:
-        reactor: the asyncio reactor.
         changed: called when :meth:`reconcile` has something to do.
     """
 
     log = Logger()
     name = "spire-instance"
 
-    def __init__(
-        self,
-        context: ClusterContext,
-        spire: SpireSettings,
-        reactor: Any,
-        changed: Callable[[], object],
-    ) -> None:
+    def __init__(self, context: ClusterContext, spire: ClusterSpire, changed: Callable[[], object]) -> None:
         self._trust_domain = context.trust_domain
-        self._parent_id = SpiffeID(self._trust_domain, spire.parentID)
-        self._ttl = int(spire.x509SvidTtl)
+        self._parent_id = SpiffeID(self._trust_domain, spire.settings.parentID)
+        self._ttl = int(spire.settings.x509SvidTtl)
         self._namespace = context.namespace
         self._changed = changed
         #: The namespaces of the identities of service accounts; None when it is to be made anew.
@@ -66,19 +56,11 @@ class EntryController:
         self._peers = (
             None if context.settings.federation is None else context.cache(FOREIGN_CLUSTERS, self._peers_changed)
         )
-        self._every = spire.every
+        self._every = spire.settings.every
         self._metrics = context.metrics
         self._namespaces = context.enabled_namespaces(self._accounts_changed)
         self._accounts = context.cache(SERVICE_ACCOUNTS, self._accounts_changed)
-        self._source = WorkloadSource(
-            spire.spiffeSocketPath,
-            reactor=reactor,
-            start_timeout=None,
-            trust_domain=self._trust_domain,
-            changed=self._source_changed,
-        )
-        self._source_failures = 0
-        self._server = spire_server(spire, self._source, self._trust_domain)
+        self._server = spire.server()
 
     @property
     def caches(self) -> tuple[Cache, ...]:
@@ -101,12 +83,7 @@ class EntryController:
         return self._table.get(spiffe_id)
 
     async def follow(self) -> None:
-        # The Workload API may come long after the manager, as SPIRE does.
-        self._source.startService()
-        try:
-            await run_all(self.caches)
-        finally:
-            await self._source.stopService().asFuture(asyncio.get_running_loop())
+        await run_all(self.caches)
 
     async def reconcile(self) -> float:
         """
@@ -156,9 +133,3 @@ class EntryController:
         if failures:
             first = failures[0]
             raise EntryRefused(action=first.action, entry=first.id, detail=first.detail)
-
-    def _source_changed(self) -> None:
-        state = self._source.state
-        failures = state.failures + state.rejected
-        self._metrics.sources_failed(failures - self._source_failures)
-        self._source_failures = failures

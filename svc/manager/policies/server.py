@@ -15,9 +15,8 @@ from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 
 from svc.errors import SvcError
-from svc.identity import BundleSet, SpiffeID, SvidEvidence, TrustDomain, X509Svid
-from svc.manager.config import SpireSettings
-from svc.manager.context import ClusterContext, own_svid
+from svc.identity import SpiffeID, SvidEvidence, TrustDomain
+from svc.manager.context import ClusterContext, ClusterSpire
 from svc.manager.policies.endpoint import PolicyPages, PolicyRequestRefused
 from svc.pages.callers import TlsCaller, caller_site
 from svc.pages.mutual_tls import TlsListener
@@ -31,7 +30,6 @@ from svc.transport.creators import TlsIdentity
 from svc.transport.errors import PeerDenied, PeerSvidInvalid, TransportError
 from svc.transport.observer import NullObserver, Role
 from svc.workload.errors import CredentialsMissing
-from svc.workload.source import WorkloadSource
 
 #: One for each proxy of the cluster that waits for a change at this replica.
 MAX_CONNECTIONS: Final = 4096
@@ -61,7 +59,7 @@ class PolicyServer:
     def __init__(
         self,
         context: ClusterContext,
-        spire: SpireSettings,
+        spire: ClusterSpire,
         address: HostPort,
         reactor: Any,
         *,
@@ -71,9 +69,7 @@ class PolicyServer:
     ) -> None:
         self._context = context
         self._reactor = reactor
-        self._source = WorkloadSource(
-            spire.spiffeSocketPath, reactor=reactor, start_timeout=None, trust_domain=context.trust_domain
-        )
+        self._spire = spire
         self._limiter = RecordLimiter(_REFUSAL_SECONDS, _MAX_KINDS)
         self._due: IDelayedCall | None = None
         self._failed = ""
@@ -88,7 +84,7 @@ class PolicyServer:
         )
         self._listener = policy_listener(
             TcpAddress(address.host, address.port),
-            _OwnIdentity(self._source),
+            spire,
             context.trust_domain,
             self._pages,
             self._record,
@@ -103,8 +99,6 @@ class PolicyServer:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        loop = asyncio.get_running_loop()
-        self._source.startService()
         try:
             while True:
                 if not self._listener.running:
@@ -117,12 +111,11 @@ class PolicyServer:
             closed = self._listener.stopService()
             self._pages.release()
             if closed is not None:
-                await closed.asFuture(loop)
-            await self._source.stopService().asFuture(loop)
+                await closed.asFuture(asyncio.get_running_loop())
 
     def _open(self) -> None:
         try:
-            own_svid(self._source)
+            self._spire.svid  # noqa: B018 - raises while there is none
             self._listener.startService()
             self._failed = ""
         except CredentialsMissing:
@@ -208,18 +201,3 @@ class _Handshakes(NullObserver):
     def handshake_failed(self, role: Role, error: TransportError, address: str) -> None:
         if isinstance(error, PeerDenied | PeerSvidInvalid):
             self._refused(error, None)
-
-
-class _OwnIdentity:
-    """The SVID and the bundles of the manager; implements :class:`~svc.transport.creators.TlsIdentity`."""
-
-    def __init__(self, source: WorkloadSource) -> None:
-        self._source = source
-
-    @property
-    def svid(self) -> X509Svid:
-        return own_svid(self._source)
-
-    @property
-    def bundles(self) -> BundleSet:
-        return self._source.bundles
