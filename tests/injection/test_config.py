@@ -6,14 +6,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from svc.injection import InjectionSettings
 from svc.settings import ConfigInvalid, parse
-from tests.injection.documents import injected, proxy_of
+from tests.injection.documents import Document, injected, proxy_of
 
 REQUIRED = """
 image: registry.example.org/svc@sha256:0f
 pqIssuer: issuer.example.org:8444
 pqIssuerID: spiffe://example.org/svc/*
 """
-POD = {
+POD: Document = {
     "metadata": {"annotations": {"svc.internal/ports": "8443:8080/http"}},
     "spec": {"containers": [{"name": "web"}]},
 }
