@@ -14,6 +14,7 @@ from cryptography import x509
 from svc.checks.facts import ClusterFacts, Object, metadata
 from svc.checks.model import Check, Defect, Found, Level, found
 from svc.errors import SvcError
+from svc.injection.config import NAMESPACES_OF_AKS
 from svc.kube.kinds import MUTATING_WEBHOOKS, NAMESPACES, VALIDATING_WEBHOOKS
 from svc.naming import (
     CONNECTIONS_CONFIGURATION,
@@ -116,6 +117,7 @@ def _narrowed(facts: ClusterFacts, hook: Object, evidence: dict[str, str]) -> It
         if hook.get("matchConditions"):
             yield found("narrowed", what="matchConditions leave out pods", **evidence)
         enabled = set(enabled_namespaces(facts))
+        expressions = [each for each in expressions if each not in NAMESPACES_OF_AKS]
         for each in expressions[:]:
             if each.get("key") == _NAME_KEY and each.get("operator") == "NotIn":
                 expressions.remove(each)

@@ -33,6 +33,13 @@ Quantity = Annotated[str, AfterValidator(_quantity), text_format("quantity", _QU
 Image = Annotated[str, AfterValidator(_image), text_format("image", _IMAGE)]
 
 
+#: What AKS adds to the selectors of namespaces of all webhooks, again and again.
+NAMESPACES_OF_AKS: Final = (
+    {"key": "control-plane", "operator": "NotIn", "values": ["true"]},
+    {"key": "kubernetes.azure.com/managedby", "operator": "NotIn", "values": ["aks"]},
+)
+
+
 class AmountSettings(Settings):
     """Amounts of what a node has."""
 

@@ -164,15 +164,21 @@ class ConfigurationTests(WebhookCase):
         return json.loads(found)["webhooks"][0] if found else {}
 
     def test_repaired(self) -> None:
-        """What somebody changes or deletes is written again within two seconds."""
-        self.webhook()
+        """What somebody changes, adds or deletes is written again within some seconds, and recorded."""
+        manager = self.webhook()
         before = self.read()
-        for change in ({"failurePolicy": "Ignore"}, {"rules": []}, {"namespaceSelector": {}}):
+        for change in (
+            {"failurePolicy": "Ignore", "rules": []},
+            {"objectSelector": {"matchLabels": {"proxy": "wanted"}}},
+            {"matchConditions": [{"name": "never", "expression": "false"}]},
+        ):
             patch = [{"op": "add", "path": f"/webhooks/0/{key}", "value": value} for key, value in change.items()]
             self.kubectl("patch", *CONFIGURATION, "--type=json", "-p", json.dumps(patch))
             began = time.monotonic()
             eventually(lambda: self.read() == before, what=f"the repair of {change}")
             self.assertLess(time.monotonic() - began, 5)
+        records = manager.records("svc.manager.webhook.repaired")
+        self.assertEqual([1, 2, 3], [each["attributes"]["repairs"] for each in records])
         self.kubectl("delete", *CONFIGURATION)
         eventually(lambda: self.read() == before)
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from svc.compartments.admission import GROUP_PREFIX
+from svc.injection.config import NAMESPACES_OF_AKS
 from svc.kube.kinds import CLUSTER_POLICIES, POLICIES
 from svc.manager.config import WebhookSettings
 from svc.naming import (
@@ -22,6 +24,12 @@ from svc.naming import (
 PATH: Final = "/inject"
 CONNECT_PATH: Final = "/connect"
 POLICIES_PATH: Final = "/policies"
+#: Repairs that are made at once; seconds of the longest pause, and after which all are forgotten.
+_AT_ONCE: Final = 3
+_SLOWEST: Final = 300.0
+_FORGOTTEN: Final = 900.0
+#: By which AKS lets a configuration be (https://github.com/Azure/AKS/issues/1771).
+_LEFT_BY_AKS: Final = {"admissions.enforcer/disabled": "true"}
 #: Namespaces that never get the proxy; that of the manager is another one.
 _NEVER: Final = ("kube-node-lease", "kube-public", "kube-system")
 
@@ -40,7 +48,10 @@ def webhook_configuration(settings: WebhookSettings, namespace: str, bundle: str
         "failurePolicy": settings.failurePolicy,
         "namespaceSelector": {
             "matchLabels": {LABEL_INJECTION: INJECTION_ENABLED},
-            "matchExpressions": [{"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": never}],
+            "matchExpressions": [
+                {"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": never},
+                *NAMESPACES_OF_AKS,
+            ],
         },
         "reinvocationPolicy": "IfNeeded",
     }
@@ -81,7 +92,7 @@ def policies_configuration(settings: WebhookSettings, namespace: str, bundle: st
 
 
 def _configuration(name: str, *webhooks: dict[str, Any]) -> dict[str, Any]:
-    metadata = {"name": name, "labels": {LABEL_MANAGED_BY: MANAGER}}
+    metadata = {"name": name, "labels": {LABEL_MANAGED_BY: MANAGER}, "annotations": dict(_LEFT_BY_AKS)}
     return {"metadata": metadata, "webhooks": list(webhooks)}
 
 
@@ -114,14 +125,52 @@ def server_names(settings: WebhookSettings, namespace: str) -> tuple[str, ...]:
     return name, f"{name}.cluster.local"
 
 
-def contains(found: object, wanted: object) -> bool:
-    """Whether an object has everything that is wanted; the API server adds defaults, and lists have to be equal."""
-    if isinstance(wanted, Mapping):
-        return isinstance(found, Mapping) and all(contains(found.get(key), value) for key, value in wanted.items())
-    if isinstance(wanted, list):
-        return (
-            isinstance(found, list)
-            and len(found) == len(wanted)
-            and all(contains(*pair) for pair in zip(found, wanted, strict=True))
-        )
-    return found == wanted
+def is_wanted(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """
+    Whether the API server has a configuration as it is wanted.
+
+    Webhooks have to be equal: all that the API server sets by itself is set here, and whatever somebody adds, such as a
+    selector or a condition, takes pods away from the webhook.
+    """
+    metadata = found["metadata"]
+    return bool(found.get("webhooks") == wanted["webhooks"]) and all(
+        wanted["metadata"][part].items() <= (metadata.get(part) or {}).items() for part in ("labels", "annotations")
+    )
+
+
+def repaired(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what takes the place of a configuration; labels and annotations of others stay."""
+    metadata = dict(found["metadata"])
+    for part in ("labels", "annotations"):
+        metadata[part] = {**(metadata.get(part) or {}), **wanted["metadata"][part]}
+    metadata.pop("managedFields", None)
+    return {"metadata": metadata, "webhooks": wanted["webhooks"]}
+
+
+class Repairs:
+    """
+    When a configuration that somebody else changes may be repaired: the first times at once, then more and more slowly.
+
+    Two programs that undo each other's work would load the API server without an end.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[int, datetime]] = {}
+
+    def pause(self, name: str, now: datetime) -> float:
+        """Return the seconds until the next repair; 0 for at once."""
+        count, last = self._recent(name, now)
+        if count < _AT_ONCE:
+            return 0.0
+        wait = min(2.0 ** (count - _AT_ONCE), _SLOWEST)
+        return max(0.0, wait - (now - last).total_seconds())
+
+    def note(self, name: str, now: datetime) -> int:
+        """Note a repair; returns how many there have been without a longer pause."""
+        count = self._recent(name, now)[0] + 1
+        self._made[name] = (count, now)
+        return count
+
+    def _recent(self, name: str, now: datetime) -> tuple[int, datetime]:
+        count, last = self._made.get(name, (0, now))
+        return (count, last) if (now - last).total_seconds() < _FORGOTTEN else (0, now)

@@ -13,15 +13,18 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from cryptography import x509
+from twisted.logger import Logger
 
 from svc.kube.cache import Cache, run_all
 from svc.kube.client import Object
 from svc.kube.kinds import MUTATING_WEBHOOKS, SECRETS, VALIDATING_WEBHOOKS, Kind
 from svc.manager.admission.authorities import Authorities, advance
 from svc.manager.admission.configuration import (
+    Repairs,
     connections_configuration,
-    contains,
+    is_wanted,
     policies_configuration,
+    repaired,
     webhook_configuration,
 )
 from svc.manager.config import WebhookSettings
@@ -33,6 +36,8 @@ from svc.naming import (
     WEBHOOK_CONFIGURATION,
     WEBHOOK_SECRET,
 )
+from svc.telemetry.events.manager import ManagerEvent
+from svc.telemetry.logs import emit
 
 #: Seconds within which all API servers have seen a new configuration, at most a tenth of an authority's life.
 _SETTLED: Final = timedelta(seconds=60)
@@ -55,6 +60,7 @@ class WebhookController:
         published: called when the API server has the configuration, on every replica.
     """
 
+    log = Logger(namespace="svc.manager")
     name = "webhook"
 
     def __init__(
@@ -86,6 +92,7 @@ class WebhookController:
         #: When the configuration had a bundle for the first time.
         self._published: tuple[str, datetime] | None = None
         self._answered = False
+        self._repairs = Repairs()
 
     @property
     def caches(self) -> Sequence[Cache]:
@@ -105,18 +112,34 @@ class WebhookController:
             await self._write(authorities, secret)
             # The servers take their certificates from what was written, first.
             return _WRITTEN
+        due = self._until_due(authorities, now)
         for kind, cache, configuration in self._configurations:
             wanted = configuration(self._settings, self._namespace, authorities.bundle)
-            await self._apply(kind, cache, wanted, authorities)
-        return self._until_due(authorities, now)
+            due = min(due, await self._write_configuration(kind, cache, wanted, authorities, now) or due)
+        return due
 
-    async def _apply(self, kind: Kind, cache: Cache, wanted: Object, authorities: Authorities) -> None:
-        found = cache.objects.get(("", wanted["metadata"]["name"]))
-        if found is None or not contains(found, wanted):
-            if not self._answered:
-                await self._answers(authorities.trusted)
-                self._answered = True
+    async def _write_configuration(
+        self, kind: Kind, cache: Cache, wanted: Object, authorities: Authorities, now: datetime
+    ) -> float:
+        """Write a configuration unless it is as wanted; returns the seconds until it may be repaired, 0 for done."""
+        name = wanted["metadata"]["name"]
+        found = cache.objects.get(("", name))
+        if found is not None and is_wanted(found, wanted):
+            return 0.0
+        if not self._answered:
+            await self._answers(authorities.trusted)
+            self._answered = True
+        if found is None:
             await self._client.apply(kind, wanted, manager=MANAGER)
+            return 0.0
+        changed = _bundles([found]) == {authorities.bundle}
+        if changed and (pause := self._repairs.pause(name, now)):
+            return pause
+        await self._client.replace(kind, repaired(found, wanted))
+        if changed:
+            attributes = {"configuration": name, "repairs": self._repairs.note(name, now)}
+            emit(self.log, ManagerEvent.WEBHOOK_REPAIRED, attributes=attributes)
+        return 0.0
 
     def _seen(self) -> None:
         if all(cache.objects for _kind, cache, _configuration in self._configurations):
@@ -125,12 +148,8 @@ class WebhookController:
 
     def _note(self, authorities: Authorities | None, now: datetime) -> None:
         """Note since when the configuration has had the bundle of these authorities."""
-        bundles = {
-            each.get("clientConfig", {}).get("caBundle")
-            for _kind, cache, _configuration in self._configurations
-            for found in cache.objects.values() or (_MISSING,)
-            for each in found.get("webhooks") or ()
-        }
+        caches = (cache for _kind, cache, _configuration in self._configurations)
+        bundles = _bundles([found for cache in caches for found in cache.objects.values() or (_MISSING,)])
         if authorities is None or bundles != {authorities.bundle}:
             self._published = None
         elif self._published is None or self._published[0] != authorities.bundle:
@@ -167,3 +186,9 @@ class WebhookController:
         if authorities.previous is not None:
             instants.append(authorities.previous.end)
         return min(max(0.05, (min(instants) - now).total_seconds() + 0.05), _AT_LATEST)
+
+
+def _bundles(configurations: Sequence[Object]) -> set[str | None]:
+    """The authorities of all webhooks of configurations."""
+    webhooks = [each for found in configurations for each in found.get("webhooks") or ()]
+    return {each.get("clientConfig", {}).get("caBundle") for each in webhooks}

@@ -63,6 +63,13 @@ class ManagerEvent(Event):
         "success",
         "the roots of the post-quantum issuer changed",
     )
+    WEBHOOK_REPAIRED = (
+        "svc.manager.webhook.repaired",
+        SECURITY,
+        WARN,
+        "success",
+        "somebody else had changed the configuration of a webhook",
+    )
     NETWORK_POLICY = (
         "svc.manager.network_policy.changed",
         AUDIT,
