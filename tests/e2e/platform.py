@@ -31,18 +31,22 @@ class Platform:
     Args:
         stack: ends it.
         name: of the cluster.
+        imported: whether its node has the images; else it pulls them.
+
+    Attributes:
+        images: the folder with what ``bin/image`` makes.
     """
 
-    def __init__(self, stack: ExitStack, name: str) -> None:
+    def __init__(self, stack: ExitStack, name: str, *, imported: bool = True) -> None:
         if os.geteuid() != 0:
             raise SkipTest("a cluster needs root")
-        folder = short_folder(stack)
+        self.images = short_folder(stack)
         try:
             for image in IMAGES:
-                build(image, folder)
+                build(image, self.images)
         except ImageFailed as error:
             raise SkipTest(str(error)) from error
-        self.cluster = Cluster.up(name, images=[folder / f"{image}.tar" for image in IMAGES])
+        self.cluster = Cluster.up(name, images=[self.images / f"{image}.tar" for image in IMAGES if imported])
         stack.callback(self.cluster.down)
         self.shell = Shell(stack, self.cluster)
 

@@ -112,7 +112,7 @@ def secret(revision: int, status: str, version: str = "1.0.0", **config: Any) ->
     }
 
 
-def existing(status: str, *, version: str = "1.0.0", deployed: bool = True, seconds: float = 60) -> Existing:
+def existing(status: str, *, version: str = "1.0.0", deployed: int = 2, seconds: float = 60) -> Existing:
     """A release."""
     return Existing(3, status, version, {}, deployed, NOW - timedelta(seconds=seconds))
 
@@ -121,12 +121,13 @@ class ExistingTests(SynchronousTestCase):
     """The release of Helm."""
 
     def test_newest_revision(self) -> None:
-        """The newest revision counts by its number, not by its place; that one was deployed is remembered."""
-        secrets = [secret(10, "failed", "1.1.0", trustDomain="a.example"), secret(9, "deployed", "1.0.0")]
+        """The newest revision counts by its number, not by its place; the newest that was ready is remembered."""
+        older = [secret(9, "deployed", "1.0.0"), secret(8, "superseded", "1.0.0")]
+        secrets = [secret(11, "failed", "1.1.0", trustDomain="a.example"), secret(10, "failed", "1.1.0"), *older]
         for order in (secrets, secrets[::-1]):
             found = read_existing(order)
             self.assertEqual(
-                Existing(10, "failed", "1.1.0", {"trustDomain": "a.example"}, True, NOW - timedelta(seconds=60)), found
+                Existing(11, "failed", "1.1.0", {"trustDomain": "a.example"}, 9, NOW - timedelta(seconds=60)), found
             )
         self.assertIsNone(read_existing([]))
 
@@ -145,16 +146,16 @@ class ExistingTests(SynchronousTestCase):
             (existing("deployed"), True, Step.UPGRADE),
             (existing("failed"), False, "release_there"),
             (existing("failed"), True, Step.UPGRADE),
-            (existing("failed", deployed=False), False, Step.INSTALL),
-            (existing("failed", deployed=False), True, Step.INSTALL),
+            (existing("failed", deployed=0), False, Step.INSTALL),
+            (existing("failed", deployed=0), True, Step.INSTALL),
             (existing("uninstalled"), False, Step.INSTALL),
             (existing("uninstalling"), True, "release_uninstalling"),
             (existing("pending-upgrade"), True, "release_pending"),
             (existing("pending-upgrade", seconds=601.0), False, "release_pending"),
             (existing("pending-upgrade", seconds=601.0), True, Step.ROLL_BACK_AND_UPGRADE),
             (existing("pending-rollback", seconds=601.0), True, Step.ROLL_BACK_AND_UPGRADE),
-            (existing("pending-install", deployed=False), False, "release_pending"),
-            (existing("pending-install", deployed=False, seconds=601.0), True, "release_pending_install"),
+            (existing("pending-install", deployed=0), False, "release_pending"),
+            (existing("pending-install", deployed=0, seconds=601.0), True, "release_pending_install"),
         ):
             with self.subTest(found=found, upgrade=upgrade):
                 try:

@@ -32,14 +32,14 @@ CONFIG = b'{"architecture":"amd64","os":"linux","config":{},"rootfs":{"type":"la
 
 class Authority:
     """
-    An authority and the certificate of a server at 127.0.0.1 and ``registry.test``.
+    An authority and the certificate of a server at an address and ``registry.test``.
 
     Attributes:
         file: its own certificate.
         server: the files of the server's certificate and key.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: str = "127.0.0.1") -> None:
         now = datetime.now(UTC)
         times: Any = {"not_before": now - timedelta(hours=1), "not_after": now + timedelta(days=1)}
         key, own = generate_key("ECDSA-P256"), generate_key("ECDSA-P256")
@@ -50,7 +50,7 @@ class Authority:
             name_of("root"),
             own,
         )
-        names = (x509.IPAddress(ip_address("127.0.0.1")), x509.DNSName("registry.test"), x509.DNSName("localhost"))
+        names = (x509.IPAddress(ip_address(address)), x509.DNSName("registry.test"), x509.DNSName("localhost"))
         leaf = build_certificate(
             CertificateTemplate(**times, subject="registry", names=names), key.public_key(), name_of("root"), own
         )

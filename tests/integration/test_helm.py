@@ -65,7 +65,7 @@ class HelmTests(SynchronousTestCase):
         """A value of another type is refused with its path."""
         files = self._file({"trustDomain": "a.example", "images": {"registry": "r"}, "manager": {"replicas": "two"}})
         error = self.assertRaises(DeploymentError, self.helm.rendered, CHART, files, upgrade=False, cluster=False)
-        self.assertEqual("helm_failed", error.reason)
+        self.assertEqual("chart_not_rendered", error.reason)
         self.assertIn("replicas", str(error))
 
 
@@ -92,13 +92,26 @@ class ProgramTests(SynchronousTestCase):
             self.assertEqual("helm_unusable", error.reason)
             self.assertIn(program, str(error))
 
-    def test_flags_of_helm_4(self) -> None:
-        """Helm 4 names the rollback of a failed upgrade otherwise; kubeconfig and context are passed on."""
+    def test_flags(self) -> None:
+        """Cluster, namespace and values are passed on, and the revision of a rollback."""
         helm = Helm(self._program("sys.exit(' '.join([*sys.argv[1:], os.environ['KUBECONFIG']]))"), {}, "/k", "prod")
-        error = self.assertRaises(DeploymentError, helm.deploy, "c.tgz", ["v"], 30.0, upgrade=True)
-        said = str(error)
-        for part in ("--rollback-on-failure", "--kube-context prod", "--namespace svc-system", "--values v", "/k"):
-            self.assertIn(part, said)
+        error = self.assertRaises(DeploymentError, helm.deploy, "c.tgz", ["v"], 30.0)
+        for part in ("--kube-context prod", "--namespace svc-system", "--values v", "--timeout 30s", "/k"):
+            self.assertIn(part, str(error))
+        error = self.assertRaises(DeploymentError, helm.roll_back, 7, 30.0)
+        self.assertIn("rollback svc-core 7 --namespace svc-system --kube-context prod", str(error))
+
+    def test_rollback_is_not_interrupted(self) -> None:
+        """Helm gets no interrupt while it rolls back; the interrupt counts afterwards."""
+        body = """
+signal.signal(signal.SIGINT, lambda *_: sys.exit("it was interrupted"))
+os.kill(os.getppid(), signal.SIGINT)
+time.sleep(0.5)
+sys.exit(0)
+"""
+        error = self.assertRaises(DeploymentError, Helm(self._program(body), {}).roll_back, 7, 30.0)
+        self.assertEqual("helm_interrupted", error.reason)
+        self.assertNotIn("it was interrupted", str(error))
 
     def test_interrupt_is_passed_on_once(self) -> None:
         """Helm gets one interrupt and is waited for; the error says that it was interrupted, and what it said."""
@@ -113,7 +126,7 @@ time.sleep(60)
 """
         self.assertIs(threading.current_thread(), threading.main_thread())
         before = signal.getsignal(signal.SIGINT)
-        error = self.assertRaises(DeploymentError, Helm(self._program(body), {}).deploy, "c", [], 30.0, upgrade=False)
+        error = self.assertRaises(DeploymentError, Helm(self._program(body), {}).deploy, "c", [], 30.0)
         self.assertEqual("helm_interrupted", error.reason)
         self.assertIn("context canceled", str(error))
         self.assertIs(before, signal.getsignal(signal.SIGINT))

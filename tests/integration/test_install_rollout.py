@@ -113,7 +113,7 @@ class RolloutTests(SynchronousTestCase):
             ("value_unknown", {"values": ("--set", "trustdomain=a.example")}),
             ("value_owned", {"values": ("--set", "images.registry=b")}),
             ("trust_domain_missing", {"values": ()}),
-            ("helm_failed", {"values": ("--set", "trustDomain=a.example,manager.replicas=many")}),
+            ("chart_not_rendered", {"values": ("--set", "trustDomain=a.example,manager.replicas=many")}),
             ("release_absent", {"upgrade": True}),
         ):
             with self.subTest(reason=reason):

@@ -460,16 +460,20 @@ class Cluster:
             raise ClusterFailed(f"{' '.join(command)}: status {ran.returncode}: {ran.stderr.strip()}")
         return ran.stdout
 
-    def allow_registry(self, address: str) -> None:
+    def allow_registry(self, address: str, authority: Path | None = None) -> None:
         """
-        Let the node pull from a registry without TLS.
+        Let the node pull from a registry.
 
         Args:
             address: such as that of the host, ``HOST:PORT``, with :attr:`host_address`.
+            authority: the certificate of the authority that is trusted for it; None for a registry without TLS.
         """
         folder = self.folder / "registries" / address
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "hosts.toml").write_text(f'server = "http://{address}"\n')
+        lines = [f'server = "{"http" if authority is None else "https"}://{address}"']
+        if authority is not None:
+            lines.append(f"ca = {json.dumps(str(authority))}")
+        (folder / "hosts.toml").write_text("\n".join([*lines, ""]))
 
     def log(self, name: str) -> str:
         """Read what a program of the cluster wrote, such as ``kubelet``."""

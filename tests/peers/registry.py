@@ -33,10 +33,11 @@ IDENTITY_TOKEN = "identity-token"
 
 class RunningRegistry:
     """
-    One docker-registry on a loopback port.
+    One docker-registry.
 
     Args:
         stack: ends it.
+        host: the address on which it listens.
         certificate: the files of certificate and key; None for HTTP.
         password: whether it asks for :data:`USERNAME` and :data:`PASSWORD`.
         token: the configuration of token authentication; None for none.
@@ -49,13 +50,14 @@ class RunningRegistry:
         self,
         stack: ExitStack,
         *,
+        host: str = "127.0.0.1",
         certificate: tuple[Path, Path] | None = None,
         password: bool = False,
         token: dict[str, str] | None = None,
     ) -> None:
         folder = short_folder(stack, "svc-registry-")
         self.port = free_port()
-        http_part: dict[str, Any] = {"addr": f"127.0.0.1:{self.port}", "relativeurls": True, "secret": "shared"}
+        http_part: dict[str, Any] = {"addr": f"{host}:{self.port}", "relativeurls": True, "secret": "shared"}
         if certificate is not None:
             http_part["tls"] = {"certificate": str(certificate[0]), "key": str(certificate[1])}
         config: dict[str, Any] = {
@@ -72,7 +74,7 @@ class RunningRegistry:
             config["auth"] = {"token": token}
         path = folder / "registry.json"
         path.write_text(json.dumps(config))
-        serve(stack, [find("docker-registry"), "serve", str(path)], self.port)
+        serve(stack, [find("docker-registry"), "serve", str(path)], self.port, host)
 
 
 class Interference:

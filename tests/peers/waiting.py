@@ -112,19 +112,20 @@ def _first_own_port() -> int:
     return _CLAIMED[0]
 
 
-def answers(port: int) -> bool:
+def answers(port: int, host: str = "127.0.0.1") -> bool:
     """
-    Ask whether something listens on a loopback port.
+    Ask whether something listens on a port of this machine.
 
     Args:
         port: the port.
+        host: the address.
 
     Returns:
         True where a connection is accepted.
     """
     with socket.socket() as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((host, port)) == 0
 
 
 def runs(pid: int) -> bool:

@@ -245,7 +245,7 @@ def start_file_server(stack: ExitStack, folder: Path) -> int:
     return port
 
 
-def serve(stack: ExitStack, command: list[str], port: int) -> subprocess.Popen[bytes]:
+def serve(stack: ExitStack, command: list[str], port: int, host: str = "127.0.0.1") -> subprocess.Popen[bytes]:
     """
     Run a server until the stack ends, and wait until it answers.
 
@@ -253,6 +253,7 @@ def serve(stack: ExitStack, command: list[str], port: int) -> subprocess.Popen[b
         stack: ends it.
         command: the argument list.
         port: where it listens.
+        host: the address, of this machine.
 
     Returns:
         The process.
@@ -262,7 +263,7 @@ def serve(stack: ExitStack, command: list[str], port: int) -> subprocess.Popen[b
     )
 
     stack.callback(end_process, process)
-    eventually(lambda: answers(port) or process.poll() is not None, 60, f"{command[0]} at {port}")
+    eventually(lambda: answers(port, host) or process.poll() is not None, 60, f"{command[0]} at {port}")
     if process.poll() is not None:
         raise AssertionError(f"{command} ended with status {process.returncode}")
     return process

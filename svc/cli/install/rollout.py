@@ -159,19 +159,34 @@ def roll_out(
         if before is not None:
             before()
         on_cluster(lambda client: _prepare(client, release, seen), wishes.choice)
+        remarks: list[str] = []
         try:
-            if step is Step.ROLL_BACK_AND_UPGRADE:
-                helm.roll_back(wishes.timeout)
-            helm.deploy(files[0], files[1:], wishes.timeout, upgrade=upgrade)
+            if step is Step.ROLL_BACK_AND_UPGRADE and existing is not None:
+                helm.roll_back(existing.deployed, wishes.timeout)
+            helm.deploy(files[0], files[1:], wishes.timeout)
         except DeploymentError as error:
-            raise CommandFailed(error, remarks=tuple(_unready(wishes.choice, invocation))) from error
+            try:
+                remarks += _unready(wishes.choice, invocation)
+            finally:
+                if upgrade and existing is not None:
+                    remarks.append(_roll_back(helm, existing, wishes, console))
+            raise CommandFailed(error, remarks=tuple(remarks)) from error
     done = "upgraded to" if upgrade else "installed:"
     console.write_text(f"svc-core {done} {release.version}, {cluster}\n")
     if not upgrade:
-        console.write_text(
-            "next: svc check, and kubectl label namespace NAME svc.internal/injection=enabled for a namespace\n"
-        )
+        console.write_text(_next(release))
     return 0
+
+
+def _next(release: Release) -> str:
+    """What to do after an installation, as commands."""
+    from svc.install.deployment.cluster import COPY_SECRET
+
+    lines = ["next: svc check, and for each namespace whose pods get the proxy:"]
+    lines.append("  kubectl label namespace NAME svc.internal/injection=enabled")
+    if release.credentials is not None:
+        lines.append(f"  {COPY_SECRET}")
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _render_alone(
@@ -318,6 +333,24 @@ def _plan(release: Release, wishes: Wishes, seen: Seen, step: Step, variant: str
         lines.append(f"make: Secret {DEFAULT_NAMESPACE}/svc-registry, with the credentials of the registry")
     lines.append(f"kubernetes variant: {variant}{'' if wishes.variant else ' (detected)'}")
     return lines
+
+
+def _roll_back(helm: Helm, existing: Existing, wishes: Wishes, console: Console) -> str:
+    """Roll an upgrade back that has failed; returns what became of it."""
+    from svc.install.deployment.cluster import existing_release
+
+    try:
+        now, _cluster = on_cluster(existing_release, wishes.choice)
+        if now is None or now.revision <= existing.revision or now.status != "failed":
+            return "nothing is rolled back: the upgrade has made no revision that failed"
+        console.write_stderr(
+            f"rolling back to revision {existing.deployed}; an interrupt counts when it has ended, or after "
+            f"{wishes.timeout:.0f} s"
+        )
+        helm.roll_back(existing.deployed, wishes.timeout)
+    except SvcError as error:
+        return f"not rolled back: {error} ({error.reason})"
+    return f"rolled back to revision {existing.deployed}"
 
 
 def _unready(choice: Choice, invocation: Invocation) -> list[str]:

@@ -16,6 +16,11 @@ from svc.naming import DEFAULT_NAMESPACE
 FIELD_MANAGER: Final = "svc-install"
 #: The Secret with the credentials of the registry.
 PULL_SECRET: Final = "svc-registry"  # noqa: S105 - a name
+#: Copies it to the namespace NAME, where the image of an injected proxy is pulled.
+COPY_SECRET: Final = (
+    f"kubectl -n {DEFAULT_NAMESPACE} get secret {PULL_SECRET} -o jsonpath='{{.data.\\.dockerconfigjson}}' | base64 -d | "
+    f"kubectl -n NAME create secret docker-registry {PULL_SECRET} --from-file=.dockerconfigjson=/dev/stdin"
+)
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
 
 

@@ -23,6 +23,10 @@ class DeploymentError(SvcError):
         ),
         "chart_unusable": Reason("{path} is no chart svc-core: {defect}", "take the chart of a release"),
         "values_refused": Reason("the values cannot be read: {detail}", "svc help install shows how they are written"),
+        "chart_not_rendered": Reason(
+            "the chart cannot be rendered with these values: {detail}",
+            "svc files chart prints the folder with its values.yaml; --set-string takes a number as a text",
+        ),
         "value_unknown": Reason("the chart has no value {path}", "{suggestion}"),
         "value_owned": Reason(
             "{path} is not a value to set: it follows from the release and the registry", "{instead}"

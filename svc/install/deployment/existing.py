@@ -21,6 +21,7 @@ from svc.naming import DEFAULT_NAMESPACE
 _MOST: Final = 32 << 20
 #: Selects the Secrets of Helm.
 LABELS: Final = "owner=helm,name=svc-core"
+_DEPLOYED: Final = ("deployed", "superseded")
 _PENDING: Final = ("pending-install", "pending-upgrade", "pending-rollback")
 _SEMANTIC: Final = re.compile(r"v?(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?:-([0-9A-Za-z.-]+))?(?:\+.*)?")
 
@@ -34,7 +35,7 @@ class Existing:
         status: such as ``deployed``, as Helm names it.
         version: of the chart.
         values: those that were given to it.
-        deployed: whether any revision was ready once.
+        deployed: the newest revision that was ready once; 0 for none.
         since: when its status was written.
     """
 
@@ -42,7 +43,7 @@ class Existing:
     status: str
     version: str
     values: dict[str, Any]
-    deployed: bool
+    deployed: int
     since: datetime
 
 
@@ -75,7 +76,7 @@ def read_existing(secrets: Sequence[dict[str, Any]]) -> Existing | None:
             str(release["info"]["status"]),
             str(release["chart"]["metadata"]["version"]),
             release.get("config") or {},
-            any(each.get("status") in ("deployed", "superseded") for each in labels),
+            max((int(each["version"]) for each in labels if each.get("status") in _DEPLOYED), default=0),
             datetime.fromtimestamp(int(labels[newest]["modifiedAt"]), UTC)
             if "modifiedAt" in labels[newest]
             else datetime.fromisoformat(secrets[newest]["metadata"]["creationTimestamp"]),

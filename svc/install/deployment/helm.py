@@ -24,7 +24,7 @@ from svc.install.deployment.errors import DeploymentError
 from svc.naming import DEFAULT_NAMESPACE
 
 RELEASE: Final = "svc-core"
-_VERSION: Final = re.compile(r"v?([34])\.\d+\.\d+")
+_VERSION: Final = re.compile(r"v?[34]\.\d+\.\d+")
 #: Runs that ask nothing of a cluster end within this many seconds.
 _LOCAL_SECONDS: Final = 60.0
 _PROBE: Final = {
@@ -72,7 +72,6 @@ class Helm:
         if match is None:
             said = printable(ran.stdout.strip() or _complaint(ran.stderr))
             raise DeploymentError("helm_unusable", program=program, detail=f"its version is: {said}")
-        self.major = int(match[1])
 
     def values(self, flags: Sequence[str]) -> dict[str, Any]:
         """
@@ -104,19 +103,19 @@ class Helm:
             cluster: whether the templates may look things up.
 
         Raises:
-            DeploymentError: ``helm_failed``, also for values that the schema of the chart refuses.
+            DeploymentError: ``chart_not_rendered``, also for values that the schema of the chart refuses.
         """
         arguments = ["template", RELEASE, chart, *_files(values)]
         arguments += ["--is-upgrade"] * upgrade
         arguments += ["--dry-run=server", *self._cluster] if cluster else ["--namespace", DEFAULT_NAMESPACE]
         ran = self._run(arguments, None)
         if ran.returncode != 0:
-            raise DeploymentError("helm_failed", verb="template", detail=_complaint(ran.stderr))
+            raise DeploymentError("chart_not_rendered", detail=_complaint(ran.stderr))
         return ran.stdout
 
-    def deploy(self, chart: str, values: Sequence[str], timeout: float, *, upgrade: bool) -> None:
+    def deploy(self, chart: str, values: Sequence[str], timeout: float) -> None:
         """
-        Install or upgrade the release, and wait until it is ready; an upgrade that fails is rolled back.
+        Install or upgrade the release, and wait until it is ready.
 
         Interrupts are passed on to Helm, which then ends the release as failed; it is waited for.
 
@@ -129,13 +128,22 @@ class Helm:
         """
         arguments = ["upgrade", "--install", RELEASE, chart, *self._cluster, *_files(values), "--reset-values"]
         arguments += ["--wait", "--timeout", f"{timeout:.0f}s"]
-        if upgrade:
-            arguments.append("--atomic" if self.major == 3 else "--rollback-on-failure")
         self._watched("upgrade", arguments)
 
-    def roll_back(self, timeout: float) -> None:
-        """Bring the release back to its last revision that was deployed."""
-        self._watched("rollback", ["rollback", RELEASE, *self._cluster, "--wait", "--timeout", f"{timeout:.0f}s"])
+    def roll_back(self, revision: int, timeout: float) -> None:
+        """
+        Bring the release back to a revision, and wait until it is ready.
+
+        Helm would leave the release pending if it were interrupted here: interrupts count when it has ended.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            DeploymentError: ``helm_failed`` or ``helm_interrupted``.
+        """
+        arguments = ["rollback", RELEASE, str(revision), *self._cluster, "--wait", "--timeout", f"{timeout:.0f}s"]
+        self._watched("rollback", arguments, interruptible=False)
 
     def _run(self, arguments: Sequence[str], seconds: float | None) -> subprocess.CompletedProcess[str]:
         try:
@@ -155,7 +163,7 @@ class Helm:
             detail = f"it did not end within {seconds:.0f} s"
             raise DeploymentError("helm_unusable", program=self._program, detail=detail) from error
 
-    def _watched(self, verb: str, arguments: Sequence[str]) -> None:
+    def _watched(self, verb: str, arguments: Sequence[str], *, interruptible: bool = True) -> None:
         # In a session of its own: a terminal would send the interrupt to both, and the second one kills Helm at once.
         process = subprocess.Popen(
             [self._program, *arguments],
@@ -167,9 +175,9 @@ class Helm:
             errors="replace",
             start_new_session=True,
         )
-        with _interrupts_to(process.pid) as interrupted:
+        with _interrupts_to(process.pid if interruptible else None) as interrupted:
             _said, complaint = process.communicate()
-        if process.returncode == 0:
+        if process.returncode == 0 and (interruptible or not interrupted()):
             return
         if interrupted():
             raise DeploymentError("helm_interrupted", verb=verb, detail=_complaint(complaint))
@@ -188,14 +196,15 @@ def _complaint(text: str) -> str:
 
 
 @contextmanager
-def _interrupts_to(pid: int) -> Iterator[Callable[[], bool]]:
-    """Pass the first interrupt on, once; the caller goes on waiting for the process."""
+def _interrupts_to(pid: int | None) -> Iterator[Callable[[], bool]]:
+    """Pass the first interrupt on, once, where there is a process to get it; the caller goes on waiting."""
     seen: list[int] = []
 
     def passed_on(number: int, _frame: object) -> None:
         if not seen:
             seen.append(number)
-            os.kill(pid, signal.SIGINT)
+            if pid is not None:
+                os.kill(pid, signal.SIGINT)
 
     before = {each: signal.signal(each, passed_on) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
