@@ -218,8 +218,8 @@ class InstallTests(Faults):
         """An upgrade that is not ready in time says what was not, and is rolled back."""
         said = self.story.run(f"{UPGRADE} {IMPOSSIBLE}", status=1)
         self.assertIn("helm_failed", said)
-        self.assertRegex(said, r"svc-manager-[a-z0-9-]+")
-        self.assertIn("Insufficient cpu", said)
+        self.assertRegex(said, r"pod svc-manager-[a-z0-9-]+ is not ready: .*Insufficient cpu")
+        self.assertIn("deadline exceeded", said)
         self.assertIn("rolled back", said)
         self.assert_as_before()
 
@@ -256,7 +256,7 @@ class InstallTests(Faults):
         self.platform.kubectl("-n", "shop", "wait", "pod", "--for=delete", "-l", "svc.internal/proxy-injected=true")
         for command in uninstall:
             self.story.run(command)
-        self.assertEqual(set(), self.pods())
+        eventually(lambda: not self.pods(), what="the end of the pods")
         self.assertEqual({}, self.story.revisions())
         self.platform.kubectl("delete", "namespace", "shop", "--wait")
 

@@ -101,6 +101,12 @@ class ProgramTests(SynchronousTestCase):
         error = self.assertRaises(DeploymentError, helm.roll_back, 7, 30.0)
         self.assertIn("rollback svc-core 7 --namespace svc-system --kube-context prod", str(error))
 
+    def test_error_behind_output_of_hooks(self) -> None:
+        """What hooks wrote before its error is left out."""
+        body = 'sys.exit("applied a\\n" * 300 + "Error: UPGRADE FAILED: context deadline exceeded")'
+        error = self.assertRaises(DeploymentError, Helm(self._program(body), {}).deploy, "c", [], 30.0)
+        self.assertEqual("helm upgrade failed: UPGRADE FAILED: context deadline exceeded", str(error))
+
     def test_rollback_is_not_interrupted(self) -> None:
         """Helm gets no interrupt while it rolls back; the interrupt counts afterwards."""
         body = """

@@ -99,6 +99,7 @@ class RolloutTests(SynchronousTestCase):
         for line in (
             "install: svc-core 0.2.0 in svc-system",
             "make: namespace svc-system, with pod-security.kubernetes.io/enforce=privileged",
+            "nodes pull without credentials: no user and password are known to give them",
             "kubernetes variant: microk8s (detected)",
         ):
             self.assertIn(line, stderr)

@@ -331,6 +331,8 @@ def _plan(release: Release, wishes: Wishes, seen: Seen, step: Step, variant: str
         lines.append(f"make: namespace {DEFAULT_NAMESPACE}, with pod-security.kubernetes.io/enforce=privileged")
     if release.credentials is not None:
         lines.append(f"make: Secret {DEFAULT_NAMESPACE}/svc-registry, with the credentials of the registry")
+    else:
+        lines.append("nodes pull without credentials: no user and password are known to give them")
     lines.append(f"kubernetes variant: {variant}{'' if wishes.variant else ' (detected)'}")
     return lines
 
@@ -354,12 +356,16 @@ def _roll_back(helm: Helm, existing: Existing, wishes: Wishes, console: Console)
 
 
 def _unready(choice: Choice, invocation: Invocation) -> list[str]:
-    """What ``svc check`` finds after an installation that failed."""
+    """What is not ready after an installation that failed: pods, and what ``svc check`` finds."""
     from svc.checks.cluster import CHECKS
     from svc.checks.reading import read_cluster
+    from svc.install.deployment.cluster import pods_not_ready
+
+    async def look(client: Client) -> tuple[list[str], ClusterFacts]:
+        return await pods_not_ready(client), await read_cluster(client, invocation.now)
 
     try:
-        facts, _cluster = on_cluster(lambda client: read_cluster(client, invocation.now), choice)
+        (pods, facts), _cluster = on_cluster(look, choice)
     except SvcError as error:
         return [f"the cluster could not be asked what is not ready: {error}"]
-    return _failures(make_checks(CHECKS, facts), "svc check")
+    return [*(printable(line, 500) for line in pods[:20]), *_failures(make_checks(CHECKS, facts), "svc check")]

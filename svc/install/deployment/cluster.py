@@ -7,9 +7,10 @@ import json
 from typing import Any, Final
 
 from svc.install.deployment.existing import LABELS, Existing, read_existing
+from svc.install.deployment.pods import unready_pods
 from svc.kube.client import Client
 from svc.kube.errors import NotFound
-from svc.kube.kinds import NAMESPACES, SECRETS
+from svc.kube.kinds import NAMESPACES, PODS, SECRETS
 from svc.naming import DEFAULT_NAMESPACE
 
 #: Owns what the installation makes.
@@ -33,6 +34,16 @@ async def existing_release(client: Client) -> Existing | None:
         KubernetesError: the cluster cannot be read.
     """
     return read_existing((await client.list(SECRETS, DEFAULT_NAMESPACE, labels=LABELS))[0])
+
+
+async def pods_not_ready(client: Client) -> list[str]:
+    """
+    Return a line for each pod of the installation that is not ready.
+
+    Raises:
+        KubernetesError: the cluster cannot be read.
+    """
+    return list(unready_pods((await client.list(PODS, DEFAULT_NAMESPACE))[0]))
 
 
 async def namespace_there(client: Client) -> bool:
