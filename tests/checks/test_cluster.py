@@ -43,6 +43,7 @@ from svc.manager.admission.configuration import (
     webhook_configuration,
 )
 from svc.manager.config import WebhookSettings
+from svc.naming import POLICIES_CONFIGURATION
 from tests.checks.kit import Case, findings, problems, uncovered
 from tests.checks.test_preflight import NOW, named, node, objects
 
@@ -370,6 +371,14 @@ class ClusterTests(SynchronousTestCase):
         results = make_checks(CHECKS, well())
         self.assertEqual([], findings(results))
         self.assertEqual((Level.OK, len(CHECKS)), (results.level, len(results.results)))
+
+    def test_connections_not_guarded(self) -> None:
+        """A manager that does not guard connections to pods makes no configuration for them."""
+        facts = well()
+        [policies] = [
+            each for each in facts.of(VALIDATING_WEBHOOKS) if each["metadata"]["name"] == POLICIES_CONFIGURATION
+        ]
+        self.assertEqual([], findings(make_checks(CHECKS, objects(VALIDATING_WEBHOOKS, policies)(facts))))
 
     def test_cases(self) -> None:
         """Each case is found by its check alone."""

@@ -221,6 +221,8 @@ class InstallTests(Faults):
         self.assertRegex(said, r"pod svc-manager-[a-z0-9-]+ is not ready: .*Insufficient cpu")
         self.assertIn("deadline exceeded", said)
         self.assertIn("rolled back", said)
+        # The other parts were ready.
+        self.assertEqual({"license", "pod"}, set(re.findall(r"^     ([a-z-]+)(?:: | svc-)", said, re.MULTILINE)), said)
         self.assert_as_before()
 
     def assert_as_before(self) -> None:
