@@ -208,7 +208,7 @@ class InstallTests(Faults):
         changed = ",".join(f"{part}.resources.requests.memory=100Mi" for part in parts)
         said = self.story.run(f"{UPGRADE} --set {changed} --set spire.x509SvidTtl=45s")
         self.assertIn(f"svc-core upgraded to {__version__}", said)
-        self.assertEqual(set(), before & self.pods())
+        eventually(lambda: not before & self.pods(), what="the end of each pod that there was")
 
     def pods(self) -> set[str]:
         """The identifiers of the pods of the platform."""
