@@ -1,8 +1,8 @@
 """
-``docs/install.md`` on a real cluster: a vendor's release is installed from a registry, upgraded, and carried over an air gap.
+``docs/install.md`` on a real cluster: the release of a vendor is installed, upgraded, and carried over an air gap.
 
-One cluster for all tests, in the order of their names. Its node has no image: it pulls each from a registry with TLS and
-passwords.
+One cluster for all tests, in the order of their names. Its node has no image: it pulls each from a registry with TLS
+and passwords.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ from tests.peers.waiting import TOP, Shared, eventually
 
 NEEDS_TOOLS = ("helm",)
 #: What a reader of the page runs.
-(REGISTRY, CREDENTIALS, DRY_RUN, INSTALL, CREATE, LABEL, COPY_SECRET, DOWNLOAD, SUM, OFFLINE, UPGRADE, *REMOVAL) = (each.text for each in steps(page("install.md")) if isinstance(each, Command))
+(REGISTRY, CREDENTIALS, DRY_RUN, INSTALL, CREATE, LABEL, COPY_SECRET, DOWNLOAD, SUM, OFFLINE, UPGRADE, *REMOVAL) = (
+    each.text for each in steps(page("install.md")) if isinstance(each, Command)
+)
 DOMAIN = "prod.example.org"
 WEB = f"spiffe://{DOMAIN}/ns/shop/sa/web"
 #: Nothing can be scheduled with it.
@@ -35,9 +37,9 @@ IMPOSSIBLE = "--set-string manager.resources.requests.cpu=10k --timeout 15s"
 
 
 def application(registry: str) -> str:
-    """The application of the page about Kubernetes in the shop, with images of a registry; the client has a proxy too."""
+    """The application of the page about Kubernetes in the shop, with images of a registry; the client has a proxy."""
     text = (TOP / "docs" / "examples" / "kubernetes" / "injected.yaml").read_text()
-    namespace, *others, _guest = text.replace("mall", "shop").split("\n---\n")
+    _namespace, *others, _guest = text.replace("mall", "shop").split("\n---\n")
     text = "\n---\n".join(others).replace("spiffe://example.org/", f"spiffe://{DOMAIN}/")
     text = text.replace('svc.internal/inject: "false"', 'svc.internal/ports: "8443:8080/http"')
     return text.replace("svc.internal/svc:0.2.0", f"{registry}/svc/svc:{__version__}")
@@ -169,7 +171,7 @@ class InstallTests(Faults):
         for command in (REGISTRY, CREDENTIALS, DRY_RUN):
             self.story.run(command)
         manifests = (self.story.folder / "manifests.yaml").read_text()
-        self.assertIn(f"image: \"{self.story.registry}/svc/svc@sha256:", manifests)
+        self.assertIn(f'image: "{self.story.registry}/svc/svc@sha256:', manifests)
         self.assertNotIn("svc-system", self.platform.kubectl("get", "namespaces"))
         said = self.story.run(INSTALL)
         self.assertIn(f"svc-core installed: {__version__}", said)
@@ -212,7 +214,7 @@ class InstallTests(Faults):
 
     def pods(self) -> set[str]:
         """The identifiers of the pods of the platform."""
-        return set(self.platform.kubectl("-n", "svc-system", "get", "pods", "-o", "jsonpath={.items[*].metadata.uid}").split())
+        return {each["metadata"]["uid"] for each in self.platform.json("-n", "svc-system", "pods")["items"]}
 
     def test_4_failed_upgrade(self) -> None:
         """An upgrade that is not ready in time says what was not, and is rolled back."""

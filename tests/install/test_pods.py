@@ -25,12 +25,13 @@ class UnreadyPodsTests(SynchronousTestCase):
 
     def test_reasons(self) -> None:
         """Each names the first of what hinders: no node, a container that failed, or one that is not ready yet."""
-        scheduled = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "Insufficient cpu"}
+        scheduled = {"type": "PodScheduled", "status": "False", "message": "Insufficient cpu"}
         running = {"running": {"startedAt": "2026-11-28T12:00:00Z"}}
+        pulled = {"waiting": {"reason": "ErrImagePull", "message": "denied"}}
         ended = {"terminated": {"reason": "Error", "exitCode": 2}}
         for found, why in (
             ({"metadata": {"name": "one"}, "status": {"conditions": [scheduled]}}, "Insufficient cpu"),
-            (pod(container({"waiting": {"reason": "ErrImagePull", "message": "denied"}})), "main: ErrImagePull: denied"),
+            (pod(container(pulled)), "container main: ErrImagePull: denied"),
             (pod(container(ended)), "container main: Error: status 2"),
             (pod(container(running, lastState=ended)), "container main: Error: status 2"),
             (pod(container({"terminated": {"reason": "Completed", "exitCode": 0}})), "container main is not ready"),

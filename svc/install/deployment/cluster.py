@@ -19,8 +19,8 @@ FIELD_MANAGER: Final = "svc-install"
 PULL_SECRET: Final = "svc-registry"  # noqa: S105 - a name
 #: Copies it to the namespace NAME, where the image of an injected proxy is pulled.
 COPY_SECRET: Final = (
-    f"kubectl -n {DEFAULT_NAMESPACE} get secret {PULL_SECRET} -o jsonpath='{{.data.\\.dockerconfigjson}}' | base64 -d | "
-    f"kubectl -n NAME create secret docker-registry {PULL_SECRET} --from-file=.dockerconfigjson=/dev/stdin"
+    f"kubectl -n {DEFAULT_NAMESPACE} get secret {PULL_SECRET} -o jsonpath='{{.data.\\.dockerconfigjson}}' | "
+    f"base64 -d | kubectl -n NAME create secret docker-registry {PULL_SECRET} --from-file=.dockerconfigjson=/dev/stdin"
 )
 POD_SECURITY: Final = "pod-security.kubernetes.io/enforce"
 

@@ -190,7 +190,7 @@ def _files(values: Sequence[str]) -> Iterator[str]:
 
 
 def _complaint(text: str) -> str:
-    """What Helm said on its standard error, as one line: its error, or all where it names none; hooks write there, too."""
+    """What Helm said on its standard error, as one line: its error alone where there is one, without hooks."""
     text = text[max(text.rfind("\nError: ") + 1, 0) :]
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith(("WARNING", "level="))]
     return printable(" ".join(lines).removeprefix("Error: ") or "it said nothing", 2000)
