@@ -18,7 +18,6 @@ from svc.kube.events import EventRecorder
 from svc.license.vendors import pinned_keys
 from svc.manager.context import ClusterContext
 from svc.manager.federation.exchange import BundleExchangeController
-from svc.manager.identities.controller import EntryController
 from svc.manager.licenses.controller import LicenseController
 from svc.manager.metrics import ManagerMetrics
 from svc.manager.policies.controller import PolicyController
@@ -32,7 +31,6 @@ _AFTER_CONFLICT: Final = 0.2
 #: Those that the metrics of reconciles name.
 CONTROLLERS: Final = (
     BundleExchangeController.name,
-    EntryController.name,
     LicenseController.name,
     PolicyController.name,
 )
@@ -92,10 +90,10 @@ class Supervised(Generic[ControllerT]):
     ) -> None:
         self.controller = make(lambda: self._worker.changed())
         self._streak = FailureStreak()
-        name = self.controller.name
-        reconcile = metrics.measured(name, self._reconciled) if name in CONTROLLERS else self._reconciled
         self._worker = Worker(
-            reconcile, self._failed, pause=lambda failures: min(growing_pause(failures), longest_pause)
+            metrics.measured(self.controller.name, self._reconciled),
+            self._failed,
+            pause=lambda failures: min(growing_pause(failures), longest_pause),
         )
 
     async def run(self) -> None:

@@ -11,6 +11,17 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from svc.injection import ReviewOutcome
 
+#: What the manager keeps beside that for which there is a controller in the families of reconciles.
+UPKEEP: Final = (
+    "compiled-policies",
+    "entries",
+    "federation",
+    "foreign-roots",
+    "issuer-keys",
+    "network-policies",
+    "policy-endpoint",
+    "webhook-configuration",
+)
 Source = Literal["configmap", "secret"]
 
 #: Seconds of a reconcile: computed in milliseconds, or as long as the API server takes.
@@ -26,7 +37,7 @@ class ManagerMetrics:
 
     Args:
         registry: holds them.
-        controllers: the names of all controllers.
+        controllers: the names of those that have the families of reconciles; others are :data:`UPKEEP`.
         clock: returns monotonic seconds.
     """
 
@@ -37,6 +48,7 @@ class ManagerMetrics:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
+        self._controllers = controllers
         counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
         histogram = partial(Histogram, registry=registry)
         self._reconciled = counter("svc_manager_reconcile", "Reconcile attempts", ["controller", "result"])
@@ -58,8 +70,8 @@ class ManagerMetrics:
         self._review_durations = histogram(name, text, labels, buckets=_DURATIONS)
         text = "Failures syncing agent sources from the SPIFFE Workload API socket; reconciles go on"
         self._sync_errors = counter("svc_manager_agent_sources_sync_errors", text)
-        text = "Registration entries that the SPIRE server did not accept, at each attempt"
-        self._entry_failures = counter("svc_manager_spire_entry_failures", text, ["action"])
+        text = "Attempts to keep what else there shall be"
+        self._upkeep = counter("svc_manager_upkeep", text, ["what", "result"])
         # The name is that of the specification.
         self._policies = gauge("svc_manager_policies_total", "Policies, by the kind cluster or namespace", ["kind"])
         text = "Answers to proxies that ask for the policies of their namespace"
@@ -76,9 +88,9 @@ class ManagerMetrics:
             self._policies.labels(kind)
         for result in ("sent", "unchanged", "denied", "not_ready"):
             self._policy_requests.labels(result)
-        for action in ("create", "update", "delete"):
-            self._entry_failures.labels(action)
         for result in ("success", "error"):
+            for what in UPKEEP:
+                self._upkeep.labels(what, result)
             self._exchanges.labels("push", result)
             self._exchanges.labels("pull", result)
         for name in controllers:
@@ -124,9 +136,9 @@ class ManagerMetrics:
         """Count failures at the Workload API."""
         self._sync_errors.inc(failures)
 
-    def entry_failed(self, action: str) -> None:
-        """Count an entry that could not be created, updated or deleted."""
-        self._entry_failures.labels(action).inc()
+    def kept(self, what: str, *, success: bool) -> None:
+        """Count an attempt to keep one of :data:`UPKEEP` as it should be."""
+        self._upkeep.labels(what, "success" if success else "error").inc()
 
     def bundle_served(self, *, found: bool) -> None:
         """Count a request of a peer, which got what it asked for or did not."""
@@ -141,7 +153,23 @@ class ManagerMetrics:
         self._exchanges.labels("pull", "success" if verified else "error").inc()
 
     def measured(self, controller: str, reconcile: Reconcile) -> Reconcile:
-        """Return ``reconcile`` of a controller with its calls counted and measured."""
+        """Return ``reconcile`` of a controller with its calls counted, and measured if it is one of ``controllers``."""
+        counted = self._timed if controller in self._controllers else self._tried
+        return counted(controller, reconcile)
+
+    def _tried(self, what: str, reconcile: Reconcile) -> Reconcile:
+        async def counted() -> float | None:
+            try:
+                again = await reconcile()
+            except Exception:
+                self.kept(what, success=False)
+                raise
+            self.kept(what, success=True)
+            return again
+
+        return counted
+
+    def _timed(self, controller: str, reconcile: Reconcile) -> Reconcile:
 
         async def counted() -> float | None:
             began = self._clock()

@@ -24,7 +24,7 @@ from tests.peers.waiting import eventually
 
 NODES: Final = SpiffeID.parse("spiffe://example.org/node")
 ACCOUNTS: Final = "serviceaccounts"
-CONTROLLER: Final = {"controller": "spire-instance"}
+WHAT: Final = {"what": "entries"}
 
 
 class EntriesCase(ManagerCase):
@@ -67,7 +67,7 @@ class EntriesCase(ManagerCase):
         manager.launch()
         if wait:
             eventually(manager.is_ready)
-            eventually(lambda: manager.value("reconcile_total", result="requeue", **CONTROLLER))
+            eventually(lambda: manager.value("upkeep_total", result="success", **WHAT))
         return manager
 
     def at_server(self, call: Callable[[SpireServer], Awaitable[Any]]) -> Any:
@@ -136,7 +136,7 @@ class ServiceAccountTests(EntriesCase):
         changed = [each["attributes"] for each in manager.records("svc.manager.entries.changed")]
         counted = [(each["created"], each["updated"], each["deleted"], each["refused"]) for each in changed]
         self.assertEqual([(1, 0, 0, 0), (1, 0, 0, 0), (0, 0, 1, 0), (0, 0, 1, 0), (1, 0, 0, 0)], counted)
-        self.assertEqual(0.0, manager.value("spire_entry_failures_total"))
+        self.assertEqual(0.0, manager.value("upkeep_total", result="error", **WHAT))
 
     def test_same_entry_of_another_program(self) -> None:
         """SPIRE does not take it twice, and it suffices; when it is deleted the manager makes its own."""
@@ -145,7 +145,7 @@ class ServiceAccountTests(EntriesCase):
         self.account(self.shop, "api")
         manager = self.keeping()
         self.assertEqual((theirs.id in self.stored(), self.paths("api")), (True, self.made()))
-        self.assertEqual(0.0, manager.value("reconcile_total", result="error", **CONTROLLER))
+        self.assertEqual(0.0, manager.value("upkeep_total", result="error", **WHAT))
         self.at_server(lambda server: server.apply(EntryChanges(delete=(theirs.id,))))
         self.until_made("api")
         self.assertNotIn(theirs.id, self.stored())
@@ -157,11 +157,11 @@ class ServiceAccountTests(EntriesCase):
         self.until_made("api")
         given = manager.config["cluster"]
         self.reload(manager, {"trustDomain": "example.org"})
-        done = manager.value("reconcile_total", **CONTROLLER)
+        done = manager.value("upkeep_total", **WHAT)
         self.account(self.shop, "web")
         self.server.kubectl("delete", "serviceaccount", "api", "-n", self.shop)
         time.sleep(3)
-        self.assertEqual((self.paths("api"), done), (self.made(), manager.value("reconcile_total", **CONTROLLER)))
+        self.assertEqual((self.paths("api"), done), (self.made(), manager.value("upkeep_total", **WHAT)))
         self.reload(manager, given)
         self.until_made("web")
         successor = self.keeping(wait=False)
@@ -192,8 +192,8 @@ class ServiceAccountTests(EntriesCase):
         eventually(lambda: managers[1].records("svc.manager.kubernetes.failed"))
         self.assertEqual(self.paths("api"), self.made())
         self.server.start()
-        done = [each.value("reconcile_total", **CONTROLLER) for each in managers]
-        reconciled = lambda: [each.value("reconcile_total", **CONTROLLER) for each in managers]  # noqa: E731
+        done = [each.value("upkeep_total", **WHAT) for each in managers]
+        reconciled = lambda: [each.value("upkeep_total", **WHAT) for each in managers]  # noqa: E731
         eventually(lambda: reconciled() != done)
         self.assertEqual(self.paths("api"), self.made())
         changed = [record for each in managers for record in each.records("svc.manager.entries.changed")]
@@ -219,7 +219,7 @@ class ServiceAccountTests(EntriesCase):
         self.until_state("Missing")
         forbidden = lambda: [each["detail_reason"] for each in manager.records("svc.manager.kubernetes.failed")]  # noqa: E731
         eventually(lambda: "kubernetes_forbidden" in forbidden())
-        self.assertEqual((self.paths("api"), 0.0), (self.made(), manager.value("reconcile_total", **CONTROLLER)))
+        self.assertEqual((self.paths("api"), 0.0), (self.made(), manager.value("upkeep_total", **WHAT)))
         self.account(self.shop, "web")
         grant(rules)
         self.until_made("api", "web")
@@ -253,7 +253,7 @@ class SpireTests(EntriesCase):
         eventually(lambda: manager.records("svc.manager.reconcile.failed"))
         failed = manager.records("svc.manager.reconcile.failed")[0]
         self.assertEqual(
-            ("credentials_missing", "spire-instance"), (failed["detail_reason"], failed["attributes"]["controller"])
+            ("credentials_missing", "entries"), (failed["detail_reason"], failed["attributes"]["controller"])
         )
         hidden.rename(self.spire.socket_path)
         self.until_made("api")
@@ -270,12 +270,11 @@ class SpireTests(EntriesCase):
         with closing(sqlite3.connect(self.spire.folder / "server" / "datastore.sqlite3")) as database:
             database.execute("BEGIN IMMEDIATE")
             self.account(self.shop, "api")
-            eventually(lambda: manager.value("spire_entry_failures_total", action="create"))
+            eventually(lambda: manager.value("upkeep_total", result="error", **WHAT))
             database.rollback()
         self.until_made("api")
         reasons = [each["detail_reason"] for each in manager.records("svc.manager.reconcile.failed")]
         self.assertIn("entry_refused", reasons)
-        self.assertEqual(0.0, manager.value("spire_entry_failures_total", action="delete"))
 
     def test_no_administrator(self) -> None:
         """The refusal says what to do, and the entries follow when the manager may make them."""

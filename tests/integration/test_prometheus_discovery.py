@@ -133,6 +133,7 @@ TABLE: Final = (
     Row("svc_manager_webhook_requests_total", "refused_pod", 'resource="pods",result="denied"'),
     Row("svc_manager_webhook_duration_seconds", "refused_pod", 'resource="pods"'),
     Row("svc_manager_policies_total", "policy_object", 'kind="cluster"'),
+    Row("svc_manager_upkeep_total", "policy_object", 'what="compiled-policies",result="success"'),
     Row("svc_manager_config_reloads_total", "changed_configuration", 'result="success"'),
     Row("svc_agent_workload_api_connected", "workload_api_that_ends", falls=True),
     Row("svc_agent_workload_api_watch_errors_total", "workload_api_that_ends"),
@@ -155,7 +156,6 @@ _NOTARY = "tests.telemetry.test_metrics.NotaryTests."
 #: a load that cannot be held for a scrape, an SVID that ends, or a broker that is away for minutes.
 ELSEWHERE: Final = {
     "svc_manager_agent_sources_sync_errors_total": f"{_ENTRIES}test_workload_api_away",
-    "svc_manager_spire_entry_failures_total": f"{_ENTRIES}test_refused_entry",
     "svc_manager_policy_requests_total": "tests.manager.test_metrics.ManagerMetricsTests.test_policy_requests",
     "svc_manager_bundle_exchange_total": "tests.integration.test_manager_peers.PeersTests.test_polled",
     "svc_proxy_upstream_connections_closed_total": (

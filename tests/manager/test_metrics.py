@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from prometheus_client import CollectorRegistry
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.errors import SvcError
-from svc.manager.metrics import ManagerMetrics
+from svc.manager.metrics import UPKEEP, ManagerMetrics
 
 
 class ManagerMetricsTests(SynchronousTestCase):
@@ -24,7 +25,9 @@ class ManagerMetricsTests(SynchronousTestCase):
         """One sample."""
         return self.registry.get_sample_value(f"svc_manager_{name}", labels)
 
-    def reconcile(self, result: float | Exception | None, seconds: float = 0.5) -> None:
+    def reconcile(
+        self, result: float | Exception | None, seconds: float = 0.5, controller: str = "license-status"
+    ) -> None:
         """Run a measured reconcile."""
 
         async def work() -> float | None:
@@ -33,15 +36,15 @@ class ManagerMetricsTests(SynchronousTestCase):
                 raise result
             return result
 
-        asyncio.run(self.metrics.measured("license-status", work)())  # type: ignore[arg-type]
+        with contextlib.suppress(SvcError):
+            asyncio.run(self.metrics.measured(controller, work)())  # type: ignore[arg-type]
 
     def test_reconcile(self) -> None:
         """Results are told apart, each takes its time, and a requested delay is observed."""
         self.assertEqual(0.0, self.value("reconcile_total", controller="license-status", result="error"))
         self.reconcile(None)
         self.reconcile(30.0)
-        with self.assertRaises(SvcError):
-            self.reconcile(SvcError())
+        self.reconcile(SvcError())
         for result in ("success", "requeue", "error"):
             self.assertEqual(1.0, self.value("reconcile_total", controller="license-status", result=result), result)
         self.assertEqual(1.5, self.value("reconcile_duration_seconds_sum", controller="license-status"))
@@ -66,15 +69,22 @@ class ManagerMetricsTests(SynchronousTestCase):
             self.metrics.bundle_fetched(verified=found)
             self.assertEqual(1.0, self.value("bundle_exchange_total", direction="pull", result=result))
 
-    def test_entries(self) -> None:
-        """Failures at the Workload API, and entries that were not accepted by what was asked; all series are there."""
-        self.assertEqual(0.0, self.value("spire_entry_failures_total", action="delete"))
+    def test_sources(self) -> None:
+        """Failures at the Workload API."""
         self.metrics.sources_failed(2)
         self.metrics.sources_failed(0)
-        self.metrics.entry_failed("create")
         self.assertEqual(2.0, self.value("agent_sources_sync_errors_total"))
-        self.assertEqual(1.0, self.value("spire_entry_failures_total", action="create"))
-        self.assertEqual(0.0, self.value("spire_entry_failures_total", action="update"))
+
+    def test_upkeep(self) -> None:
+        """A controller without the families of reconciles counts there; all series are there."""
+        for what in UPKEEP:
+            for result in ("success", "error"):
+                self.assertEqual(0.0, self.value("upkeep_total", what=what, result=result))
+        for result in (None, 5.0, SvcError()):
+            self.reconcile(result, controller="entries")
+        self.assertEqual(2.0, self.value("upkeep_total", what="entries", result="success"))
+        self.assertEqual(1.0, self.value("upkeep_total", what="entries", result="error"))
+        self.assertIsNone(self.value("reconcile_duration_seconds_count", controller="entries"))
 
     def test_policies(self) -> None:
         """How many there are of each kind, from the start."""

@@ -61,7 +61,7 @@ class WebhookController:
     """
 
     log = Logger(namespace="svc.manager")
-    name = "webhook"
+    name = "webhook-configuration"
 
     def __init__(
         self,

@@ -231,6 +231,7 @@ class BundleExchangeController:
             status["nextPoll"] = to_time(waiting.next_attempt)
         await apply_status(self._client, FOREIGN_CLUSTERS, found, status, manager=naming.MANAGER)
         if judged is not None:
+            self._metrics.kept("foreign-roots", success=unwritten is None)
             self._report(found, former, judged.pinned)
         if unwritten is not None:
             raise unwritten

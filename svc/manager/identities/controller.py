@@ -42,7 +42,7 @@ class EntryController:
     """
 
     log = Logger()
-    name = "spire-instance"
+    name = "entries"
 
     def __init__(self, context: ClusterContext, spire: ClusterSpire, changed: Callable[[], object]) -> None:
         self._trust_domain = context.trust_domain
@@ -125,8 +125,6 @@ class EntryController:
             self._changed()
 
     def _report(self, todo: EntryChanges, failures: list[EntryFailure]) -> None:
-        for each in failures:
-            self._metrics.entry_failed(each.action)
         counts = {"created": len(todo.create), "updated": len(todo.update), "deleted": len(todo.delete)}
         if len(failures) < sum(counts.values()):
             emit(self.log, ManagerEvent.ENTRIES_CHANGED, attributes={**counts, "refused": len(failures)})

@@ -42,6 +42,8 @@ from svc.telemetry.logs import emit
 
 #: Seconds between two attempts while one namespace refuses: meanwhile the policies of others are not written.
 LONGEST_PAUSE: Final = 5.0
+#: By which the metrics name what is written.
+_KEPT: Final = "compiled-policies"
 
 
 @dataclass(frozen=True)
@@ -206,11 +208,13 @@ class PolicyController:
             wanted = compiled_map(namespace, compiled_text(namespace, documents))
             await self._write_map(found, wanted, len(documents))
         except CompiledTooLarge as error:
+            self._metrics.kept(_KEPT, success=False)
             return _Programmed(given, error)
         except (Conflict, NotFound):
             # Somebody was faster, or the namespace ends: the watch brings what it is now.
             return _Programmed(given)
         except KubernetesError as error:
+            self._metrics.kept(_KEPT, success=False)
             return _Programmed(given, error)
         return _Programmed({key_of(dict(each)): each for each in documents})
 
@@ -224,6 +228,7 @@ class PolicyController:
         else:
             wanted["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
             await self._client.replace(CONFIG_MAPS, wanted)
+        self._metrics.kept(_KEPT, success=True)
         emit(
             self.log,
             ManagerEvent.POLICIES_COMPILED,

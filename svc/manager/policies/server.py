@@ -42,6 +42,8 @@ _TOGETHER: Final = 0.05
 #: One record a second for each identity and reason.
 _REFUSAL_SECONDS: Final = 1.0
 _MAX_KINDS: Final = 1024
+#: By which logs and metrics name it.
+_KEPT: Final = "policy-endpoint"
 
 
 class PolicyServer:
@@ -117,18 +119,20 @@ class PolicyServer:
         try:
             self._spire.svid  # noqa: B018 - raises while there is none
             self._listener.startService()
+            self._context.metrics.kept(_KEPT, success=True)
             self._failed = ""
         except CredentialsMissing:
             # SPIRE may come long after the manager.
             self._failed = ""
         except SvcError as error:
+            self._context.metrics.kept(_KEPT, success=False)
             if error.reason != self._failed:
                 emit(
                     self.log,
                     ManagerEvent.RECONCILE_FAILED,
                     detail_reason=error.reason,
                     detail=str(error),
-                    attributes={"controller": "policy-endpoint"},
+                    attributes={"controller": _KEPT},
                 )
             self._failed = error.reason
 
