@@ -155,7 +155,7 @@ def format_duration(seconds: float) -> str:
     """Format seconds as in a file, in the largest unit that needs no fraction: ``90d``, ``1h``."""
     spans = [(seconds / size, name) for name, size in _DURATION_UNITS.items()]
     number, name = next((each for each in reversed(spans) if each[0] >= 1 and each[0].is_integer()), (seconds, "s"))
-    return f"{number:g}{name}"
+    return f"{number:.15g}{name}"
 
 
 def format_size(octets: int) -> str:

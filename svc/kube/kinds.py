@@ -81,4 +81,5 @@ CLUSTER_POLICIES: Final = Kind(DOMAIN, "v1alpha1", "svcclusterpolicies", "SvcClu
 POLICIES: Final = Kind(DOMAIN, "v1alpha1", "svcpolicies", "SvcPolicy")
 CLUSTERS: Final = Kind(DOMAIN, "v1alpha1", "svcclusters", "SvcCluster", namespaced=False)
 CLUSTER_NAME: Final = "cluster"
+SPIRE_INSTANCES: Final = Kind(DOMAIN, "v1alpha1", "spireinstances", "SpireInstance")
 FOREIGN_CLUSTERS: Final = Kind(DOMAIN, "v1alpha1", "svcforeignclusters", "SvcForeignCluster", namespaced=False)

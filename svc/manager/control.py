@@ -18,6 +18,7 @@ from svc.kube.events import EventRecorder
 from svc.license.vendors import pinned_keys
 from svc.manager.context import ClusterContext
 from svc.manager.federation.exchange import BundleExchangeController
+from svc.manager.instances.controller import InstanceController
 from svc.manager.licenses.controller import LicenseController
 from svc.manager.metrics import ManagerMetrics
 from svc.manager.policies.controller import PolicyController
@@ -31,6 +32,7 @@ _AFTER_CONFLICT: Final = 0.2
 #: Those that the metrics of reconciles name.
 CONTROLLERS: Final = (
     BundleExchangeController.name,
+    InstanceController.name,
     LicenseController.name,
     PolicyController.name,
 )

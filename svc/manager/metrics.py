@@ -72,7 +72,11 @@ class ManagerMetrics:
         self._sync_errors = counter("svc_manager_agent_sources_sync_errors", text)
         text = "Attempts to keep what else there shall be"
         self._upkeep = counter("svc_manager_upkeep", text, ["what", "result"])
-        # The name is that of the specification.
+        # The names are those of the specification.
+        text = "SPIRE instances that there shall be"
+        self._instances = gauge("svc_manager_spire_instances_total", text)
+        text = "SPIRE instances whose server is ready, and an agent on the node of the manager"
+        self._instances_ready = gauge("svc_manager_spire_instances_ready", text)
         self._policies = gauge("svc_manager_policies_total", "Policies, by the kind cluster or namespace", ["kind"])
         text = "Answers to proxies that ask for the policies of their namespace"
         self._policy_requests = counter("svc_manager_policy_requests", text, ["result"])
@@ -110,6 +114,11 @@ class ManagerMetrics:
     def policies(self, kind: str, count: int) -> None:
         """Set how many policies there are."""
         self._policies.labels(kind).set(count)
+
+    def spire_instances(self, *, desired: int, ready: int) -> None:
+        """Set how many SPIRE instances there shall be, and how many are ready for this replica."""
+        self._instances.set(desired)
+        self._instances_ready.set(ready)
 
     def policies_requested(self, result: str) -> None:
         """Count an answer to a proxy."""

@@ -33,6 +33,7 @@ from svc.manager.federation.controller import FederationController
 from svc.manager.federation.exchange import BundleExchangeController
 from svc.manager.hotconfig import RESTART_SECONDS, HotConfiguration, ManagerConfiguration
 from svc.manager.identities.controller import EntryController
+from svc.manager.instances.controller import InstanceController
 from svc.manager.issuer.controller import IssuerKeysController
 from svc.manager.metrics import ManagerMetrics
 from svc.manager.metricspage.access import MetricsAccess
@@ -182,6 +183,8 @@ class Manager(Daemon[ManagerSettings]):
             answering = partial(answers, self._reactor, webhook, context.namespace)
             published = partial(self._health.holds, INJECTION)
             yield Supervised(partial(WebhookController, context, webhook, answering, published), self._metrics)
+        node = os.environ.get("NODE_NAME", "")
+        yield Supervised(partial(InstanceController, context, node), self._metrics, longest_pause=LONGEST_PAUSE)
         if issuer is not None:
             yield Supervised(partial(IssuerKeysController, context, issuer, os.urandom), self._metrics)
         if spire is not None:

@@ -31,7 +31,14 @@ WEB = "spiffe://prod.example.org/ns/shop/sa/web"
 KEPT = {
     *(
         f"customresourcedefinitions.apiextensions.k8s.io/{name}.svc.internal"
-        for name in ("svcclusterpolicies", "svcclusters", "svcforeignclusters", "svclicensestatuses", "svcpolicies")
+        for name in (
+            "spireinstances",
+            "svcclusterpolicies",
+            "svcclusters",
+            "svcforeignclusters",
+            "svclicensestatuses",
+            "svcpolicies",
+        )
     ),
     "persistentvolumeclaims/data-spire-server-0",
     "secrets/svc-authority-keys",
@@ -324,6 +331,7 @@ class ChartTests(Faults):
         self.assertEqual(KEPT, set(re.findall(r"^kept (\S+)$", said, re.MULTILINE)))
         left = {
             "APIService//v1alpha1.svc.internal",
+            "CustomResourceDefinition//spireinstances.svc.internal",
             "CustomResourceDefinition//svcclusterpolicies.svc.internal",
             "CustomResourceDefinition//svcclusters.svc.internal",
             "CustomResourceDefinition//svcforeignclusters.svc.internal",
@@ -332,6 +340,7 @@ class ChartTests(Faults):
             "PersistentVolumeClaim/svc-system/data-spire-server-0",
             "Secret/svc-system/svc-authority-keys",
             "Secret/svc-system/svc-federation-keys",
+            "SpireInstance/svc-system/spire",
             "SvcCluster//cluster",
             "Secret/svc-system/svc-webhook-ca",
             "SvcLicenseStatus//license",

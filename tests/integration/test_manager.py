@@ -83,6 +83,7 @@ class ManagerCase(SynchronousTestCase):
         self.addCleanup(self.stack.close)
         kubectl = self.server.kubectl
         kubectl("delete", "secrets,configmaps,leases,pods", "--all", "-n", "svc-system", "--grace-period=0", "--force")
+        kubectl("delete", "spireinstances,statefulsets,daemonsets", "--all", "-n", "svc-system")
         kubectl("delete", "svclicensestatuses,svcclusters,svcforeignclusters", "--all")
 
     def manager(self, **config: Any) -> RunningManager:

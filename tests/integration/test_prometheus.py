@@ -57,7 +57,12 @@ class ScrapeTests(SynchronousTestCase):
         ran = promtool("check", "metrics", data=generate_latest(registry))
         said = [line for line in (ran.stdout + ran.stderr).decode().splitlines() if line]
         self.assertEqual(
-            ['svc_manager_policies_total non-counter metrics should not have "_total" suffix'], said, ran.returncode
+            [
+                f'{name} non-counter metrics should not have "_total" suffix'
+                for name in ("svc_manager_policies_total", "svc_manager_spire_instances_total")
+            ],
+            said,
+            ran.returncode,
         )
 
     def differing(self, prometheus: RunningPrometheus) -> dict[str, tuple[list[float], float]]:

@@ -133,6 +133,10 @@ TABLE: Final = (
     Row("svc_manager_webhook_requests_total", "refused_pod", 'resource="pods",result="denied"'),
     Row("svc_manager_webhook_duration_seconds", "refused_pod", 'resource="pods"'),
     Row("svc_manager_policies_total", "policy_object", 'kind="cluster"'),
+    Row("svc_manager_reconcile_total", "workloads_of_spire", 'controller="spire-instance",result="success"'),
+    Row("svc_manager_reconcile_duration_seconds", "workloads_of_spire", 'controller="spire-instance"'),
+    Row("svc_manager_spire_instances_total", "workloads_of_spire"),
+    Row("svc_manager_spire_instances_ready", "workloads_of_spire"),
     Row("svc_manager_upkeep_total", "policy_object", 'what="compiled-policies",result="success"'),
     Row("svc_manager_config_reloads_total", "changed_configuration", 'result="success"'),
     Row("svc_agent_workload_api_connected", "workload_api_that_ends", falls=True),
@@ -494,6 +498,32 @@ class Site:
         made = policy_object("all", authorization=rules())
         made["metadata"] = {"name": "all"}
         self.apply(made)
+
+    def workloads_of_spire(self) -> None:
+        """Helm has made the SPIRE of the chart, and all of it is ready."""
+        agents = self.chart.one("DaemonSet", "spire-agent")
+        self.apply(agents)
+        counts = {"desiredNumberScheduled": 1, "numberReady": 1, "currentNumberScheduled": 1, "numberMisscheduled": 0}
+        self.set_status("daemonset", "spire-agent", **counts)
+        self.apply(self.spire_agent(agents))
+        self.set_status("pod", "spire-agent", conditions=[{"type": "Ready", "status": "True"}])
+        self.apply(self.chart.one("StatefulSet", "spire-server"))
+        self.set_status("statefulset", "spire-server", replicas=1, readyReplicas=1)
+
+    def set_status(self, kind: str, name: str, **status: Any) -> None:
+        """Set the status of an object, as controllers of Kubernetes do."""
+        command = ("patch", kind, name, "-n", "svc-system", "--subresource=status", "--type=merge", "-p")
+        self.server.kubectl(*command, json.dumps({"status": status}))
+
+    def spire_agent(self, agents: dict[str, Any]) -> dict[str, Any]:
+        """The pod of a DaemonSet."""
+        command = ("get", "daemonset", "spire-agent", "-n", "svc-system", "-o", "jsonpath={.metadata.uid}")
+        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "spire-agent"}
+        owner["uid"] = self.server.kubectl(*command)
+        metadata = {"name": "spire-agent", "namespace": "svc-system", "ownerReferences": [owner]}
+        metadata["labels"] = agents["spec"]["template"]["metadata"]["labels"]
+        spec = {"nodeName": "node-a", "containers": [{"name": "spire-agent", "image": "spire-agent"}]}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def changed_configuration(self) -> None:
         """The ConfigMap of the manager changes."""

@@ -86,6 +86,12 @@ class ManagerMetricsTests(SynchronousTestCase):
         self.assertEqual(1.0, self.value("upkeep_total", what="entries", result="error"))
         self.assertIsNone(self.value("reconcile_duration_seconds_count", controller="entries"))
 
+    def test_instances(self) -> None:
+        """How many SPIRE instances there shall be, and how many of them are ready."""
+        self.assertEqual(0.0, self.value("spire_instances_total"))
+        self.metrics.spire_instances(desired=2, ready=1)
+        self.assertEqual((2.0, 1.0), (self.value("spire_instances_total"), self.value("spire_instances_ready")))
+
     def test_policies(self) -> None:
         """How many there are of each kind, from the start."""
         self.assertEqual(0.0, self.value("policies_total", kind="cluster"))

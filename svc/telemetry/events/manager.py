@@ -93,6 +93,13 @@ class ManagerEvent(Event):
         "failure",
         "a workload did not get policies",
     )
+    SPIRE_INSTANCE = (
+        "svc.manager.spire_instance.changed",
+        OPERATIONAL,
+        INFO,
+        "success",
+        "a SPIRE instance is ready, or no longer",
+    )
     RECONCILE_FAILED = (
         "svc.manager.reconcile.failed",
         OPERATIONAL,

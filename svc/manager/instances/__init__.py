@@ -1,0 +1,1 @@
+"""SPIRE instances: what they are, and whether they are ready."""

@@ -1,0 +1,1 @@
+"""Tests for svc.manager.instances."""
