@@ -198,6 +198,11 @@ class WrittenTests(SynchronousTestCase):
         """A formatted duration is read back unchanged."""
         self.assertEqual(parse_duration(format_duration(float(unit * number))), unit * number)
 
+    @given(st.integers(1, 10**9 - 1))
+    def test_seconds(self, number: int) -> None:
+        """So is one of many digits."""
+        self.assertEqual(parse_duration(format_duration(float(number))), number)
+
     @given(st.integers(0, 2**40))
     def test_sizes(self, octets: int) -> None:
         """A formatted size is read back unchanged."""

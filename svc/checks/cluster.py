@@ -25,6 +25,7 @@ from svc.kube.kinds import (
     NODES,
     PODS,
     POLICIES,
+    SPIRE_INSTANCES,
     STATEFUL_SETS,
     Kind,
 )
@@ -39,7 +40,9 @@ from svc.naming import (
 )
 
 #: The custom resources of this version.
-RESOURCES: Final = tuple(sorted(map(str, (CLUSTER_POLICIES, CLUSTERS, FOREIGN_CLUSTERS, LICENSE_STATUSES, POLICIES))))
+RESOURCES: Final = tuple(
+    sorted(map(str, (CLUSTER_POLICIES, CLUSTERS, FOREIGN_CLUSTERS, LICENSE_STATUSES, POLICIES, SPIRE_INSTANCES)))
+)
 #: The manager writes the status of licenses at least each minute.
 _LICENSE_STALE: Final = timedelta(minutes=3)
 #: Within which a pod starts, and a controller sees an object.

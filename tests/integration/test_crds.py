@@ -11,8 +11,17 @@ from typing import Any, Final
 from twisted.trial.unittest import SynchronousTestCase
 
 from svc.kube.client import connect
-from svc.kube.kinds import CLUSTER_NAME, CLUSTERS, FOREIGN_CLUSTERS, LICENSE_STATUS_NAME, LICENSE_STATUSES, Kind
+from svc.kube.kinds import (
+    CLUSTER_NAME,
+    CLUSTERS,
+    FOREIGN_CLUSTERS,
+    LICENSE_STATUS_NAME,
+    LICENSE_STATUSES,
+    SPIRE_INSTANCES,
+    Kind,
+)
 from svc.kube.status import apply_status
+from svc.manager.instances.descriptor import SpireDescriptor, descriptor_hash
 from tests.integration.kube_rig import SERVER
 from tests.kube.test_crds import schema
 from tests.peers.apiserver import ApiServer, ApiServerFailed
@@ -225,6 +234,46 @@ FOREIGN_STATUS: Final[dict[str, Any]] = {
     "pq": {"sequence": 3, "roots": 2},
     "conditions": [_CONDITION],
 }
+
+
+INSTANCE_STATUS: Final[dict[str, Any]] = {
+    "observedGeneration": 1,
+    "serverReady": True,
+    "agentsDesired": 2,
+    "agentsReady": 1,
+    "readyOnManagerNode": True,
+    "conditions": [_CONDITION],
+}
+
+
+class InstanceTests(_Case):
+    """SpireInstance."""
+
+    def test_instance(self) -> None:
+        """The descriptor of the code is accepted whole, as a status with each field; others are not."""
+        descriptor = SpireDescriptor(trustDomain="prod.example.org")
+        spec: dict[str, Any] = {
+            "managedBy": "Helm",
+            "descriptorHash": descriptor_hash(descriptor),
+            "descriptor": descriptor.document(),
+        }
+        metadata = {"name": "spire", "namespace": "default"}
+        found = {"apiVersion": SPIRE_INSTANCES.api_version, "kind": SPIRE_INSTANCES.name, "metadata": metadata}
+        for wrong, text in (
+            ({"managedBy": "Somebody"}, "Unsupported value"),
+            ({"descriptorHash": "0"}, "should match"),
+            ({"descriptor": {"trustDomain": "prod.example.org"}}, "Required value"),
+            ({"descriptor": {**spec["descriptor"], "keyType": "ed25519"}}, "Unsupported value"),
+        ):
+            self.refused(text, "create", "-f", "-", data=json.dumps({**found, "spec": {**spec, **wrong}}))
+        self.server.kubectl("create", "-f", "-", data=json.dumps({**found, "spec": spec}))
+        self.addCleanup(self.server.kubectl, "delete", "spi", "spire")
+        members = schema(SPIRE_INSTANCES.plural)["properties"]["status"]["properties"]
+        self.assertEqual(set(members), set(INSTANCE_STATUS))
+        patch = json.dumps({"status": INSTANCE_STATUS})
+        self.server.kubectl("patch", "spi", "spire", "--subresource=status", "--type=merge", "-p", patch)
+        shown = json.loads(self.server.kubectl("get", "spi", "spire", "-o", "json"))
+        self.assertEqual((spec, INSTANCE_STATUS), (shown["spec"], shown["status"]))
 
 
 class FederationTests(_Case):

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from svc import naming
 from svc.kube.client import Object
@@ -15,6 +15,15 @@ from svc.settings import Settings, format_duration
 
 #: The value of the label ``app.kubernetes.io/managed-by`` of what Helm has made.
 HELM: Final = "Helm"
+
+
+def _whole(seconds: float) -> float:
+    if not seconds.is_integer():
+        raise ValueError("a duration of whole seconds, such as 1h")
+    return seconds
+
+
+Seconds = Annotated[Wait, AfterValidator(_whole)]
 
 
 class StorageDescriptor(Settings):
@@ -33,9 +42,9 @@ class SpireDescriptor(Settings):
     """Of its server."""
     keyType: Literal["ec-p256", "ec-p384", "rsa-2048", "rsa-4096"] = "ec-p256"
     """Of its authorities."""
-    caTtl: Wait = 86400.0
+    caTtl: Seconds = 86400.0
     """The life of its authorities."""
-    x509SvidTtl: Wait = 3600.0
+    x509SvidTtl: Seconds = 3600.0
     """The life of X.509-SVIDs whose entries do not say another one."""
     storage: StorageDescriptor = StorageDescriptor()
     """The volume of the server."""
