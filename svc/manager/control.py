@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -29,6 +30,8 @@ from svc.telemetry.logs import emit
 
 #: Seconds until the next attempt after somebody else changed an object: the watch brings what it is now.
 _AFTER_CONFLICT: Final = 0.2
+#: After so many seconds without all that it follows, a controller counts as one that fails.
+_UNREAD_SECONDS: Final = 10.0
 #: Those that the metrics of reconciles name.
 CONTROLLERS: Final = (
     BundleExchangeController.name,
@@ -92,6 +95,7 @@ class Supervised(Generic[ControllerT]):
     ) -> None:
         self.controller = make(lambda: self._worker.changed())
         self._streak = FailureStreak()
+        self._metrics = metrics
         self._worker = Worker(
             metrics.measured(self.controller.name, self._reconciled),
             self._failed,
@@ -100,7 +104,15 @@ class Supervised(Generic[ControllerT]):
 
     async def run(self) -> None:
         """Work until cancelled, once its caches are complete."""
-        await self._worker.run(*self.controller.caches)
+        for cache in self.controller.caches:
+            while not cache.synced.is_set():
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_UNREAD_SECONDS):
+                        await cache.synced.wait()
+                    continue
+                # The log says why; without this nothing would count, since nothing is attempted.
+                self._metrics.failed(self.controller.name)
+        await self._worker.run()
 
     async def _reconciled(self) -> float | None:
         try:

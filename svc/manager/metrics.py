@@ -161,6 +161,13 @@ class ManagerMetrics:
         """Count a poll of a peer, whose package was verified or not."""
         self._exchanges.labels("pull", "success" if verified else "error").inc()
 
+    def failed(self, name: str) -> None:
+        """Count that a controller could not even begin."""
+        if name in self._controllers:
+            self._reconciled.labels(name, "error").inc()
+        else:
+            self.kept(name, success=False)
+
     def measured(self, controller: str, reconcile: Reconcile) -> Reconcile:
         """Return ``reconcile`` of a controller with its calls counted, and measured if it is one of ``controllers``."""
         counted = self._timed if controller in self._controllers else self._tried

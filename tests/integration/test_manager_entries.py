@@ -219,7 +219,9 @@ class ServiceAccountTests(EntriesCase):
         self.until_state("Missing")
         forbidden = lambda: [each["detail_reason"] for each in manager.records("svc.manager.kubernetes.failed")]  # noqa: E731
         eventually(lambda: "kubernetes_forbidden" in forbidden())
-        self.assertEqual((self.paths("api"), 0.0), (self.made(), manager.value("upkeep_total", **WHAT)))
+        eventually(lambda: manager.value("upkeep_total", result="error", **WHAT))
+        done = manager.value("upkeep_total", result="success", **WHAT)
+        self.assertEqual((self.paths("api"), 0.0), (self.made(), done))
         self.account(self.shop, "web")
         grant(rules)
         self.until_made("api", "web")

@@ -99,7 +99,7 @@ class AlertTests(SynchronousTestCase):
             self.assertEqual(0, ran.returncode, ran.stdout.decode() + ran.stderr.decode())
 
     def test_families(self) -> None:
-        """They name families and labels that a proxy or a broker shows."""
+        """They name families and labels that a proxy, the manager or a broker shows."""
         expressions = "\n".join(re.findall(r"expr: (.*)", RULES.read_text()))
         shown = {name for name, _ in page(SHARED.get().proxy)}
         named = {name.removesuffix("_bucket") for name in re.findall(r"svc_proxy_\w+", expressions)}
@@ -108,6 +108,10 @@ class AlertTests(SynchronousTestCase):
         ProxyMetrics(registry).mqtt()
         shown |= {family.name for family in registry.collect()}
         self.assertEqual(set(), named - shown)
+        registry = CollectorRegistry()
+        ManagerMetrics(registry, CONTROLLERS)
+        managed = {sample.name for family in registry.collect() for sample in family.samples}
+        self.assertEqual(set(), set(re.findall(r"svc_manager_\w+", RULES.read_text())) - managed)
         broker = broker_metrics()
         for name in set(re.findall(r"svc_broker_\w+", expressions)):
             broker.series(name)

@@ -86,6 +86,13 @@ class ManagerMetricsTests(SynchronousTestCase):
         self.assertEqual(1.0, self.value("upkeep_total", what="entries", result="error"))
         self.assertIsNone(self.value("reconcile_duration_seconds_count", controller="entries"))
 
+    def test_failed(self) -> None:
+        """A controller that cannot begin has an error, whichever family it has."""
+        for name in ("license-status", "entries"):
+            self.metrics.failed(name)
+        self.assertEqual(1.0, self.value("reconcile_total", controller="license-status", result="error"))
+        self.assertEqual(1.0, self.value("upkeep_total", what="entries", result="error"))
+
     def test_instances(self) -> None:
         """How many SPIRE instances there shall be, and how many of them are ready."""
         self.assertEqual(0.0, self.value("spire_instances_total"))
