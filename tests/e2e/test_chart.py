@@ -24,10 +24,11 @@ from tests.peers.waiting import TOP, Shared, eventually
 
 NEEDS_TOOLS = ("helm",)
 WEB = "spiffe://prod.example.org/ns/shop/sa/web"
-#: What a reader of docs/chart.md runs; the images are imported here, not pushed.
-(_PUSH, CREATE, PRIVILEGED, INSTALL, ENABLE, UPGRADE, MONITORING, DISABLE, RESTART, UNINSTALL) = (
-    each.text for each in steps(page("chart.md")) if isinstance(each, Command)
-)
+_COMMANDS = [each.text for each in steps(page("chart.md")) if isinstance(each, Command)]
+#: What a reader of docs/chart.md runs; the images are imported here, not pushed, and no Prometheus Operator runs.
+(_PUSH, CREATE, PRIVILEGED, INSTALL, ENABLE, UPGRADE, _OPERATOR) = _COMMANDS[:7]
+#: Those between them are for what was rendered without Helm.
+(MONITORING, DISABLE, RESTART, UNINSTALL) = _COMMANDS[-4:]
 KEPT = {
     *(
         f"customresourcedefinitions.apiextensions.k8s.io/{name}.svc.internal"
