@@ -86,6 +86,9 @@ M2M_PATH: Final = "/svc/m2m"
 #: The path of the manager's SPIFFE ID, by which workloads know it, and where they get policies of it.
 MANAGER_PATH: Final = "/svc/manager"
 POLICY_PATH: Final = "/v1/policy"
+FOREIGN_PQ_PATH: Final = "/v1/foreign-pq-bundle"
+#: Octets of the post-quantum roots of all peers together; with the own ones they fit into a file that verifiers read.
+MAX_FOREIGN_PQ: Final = 3 * 1024 * 1024
 #: The ConfigMap and the Secret with the configuration of the manager, in its namespace.
 MANAGER_CONFIG: Final = "svc-manager-config"
 #: Secrets with a license: their type, the label by which the manager finds them, the key of the file, and their names.

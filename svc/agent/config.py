@@ -23,6 +23,7 @@ from svc.process.values import (
     ListenerName,
     MatcherText,
     OptionalAddress,
+    RemoteAddress,
     SocketText,
     TrustDomainText,
     Uid,
@@ -94,6 +95,9 @@ class PqBundleSettings(Settings):
     """Where they are written; readable by all. The folder belongs to root or to the user of the agent."""
     every: Wait = 10.0
     """How often the issuer is asked; each second until there is a file."""
+    controlPlane: RemoteAddress | None = None
+    """The manager at `controlPlaneAddr`, with the SPIFFE ID `/svc/manager` of `trustDomain`, which gives the roots of
+    federated trust domains by mutual TLS as soon as they change; by default the issuer's are all."""
 
 
 class FilesSettings(Settings):

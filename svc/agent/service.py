@@ -21,9 +21,10 @@ from svc.agent.pqbundle import NodePqBundle
 from svc.csi import CsiService, LinuxMounts, NodeDriver
 from svc.csi.service import CsiObserver, NodeService, RegistrationService
 from svc.errors import SvcError
-from svc.identity.matchers import parse_matcher
+from svc.identity.matchers import ExactID, parse_matcher
 from svc.identity.pqbundle import PqBundles
-from svc.identity.spiffeid import TrustDomain
+from svc.identity.spiffeid import SpiffeID, TrustDomain
+from svc.naming import FOREIGN_PQ_PATH, MANAGER_PATH, MAX_FOREIGN_PQ
 from svc.process.clock import ClockService, utc_now
 from svc.process.daemon import Daemon
 from svc.process.history import Totals
@@ -32,7 +33,9 @@ from svc.telemetry.events.agent import AgentEvent
 from svc.telemetry.events.daemon import DaemonEvent
 from svc.telemetry.health import Health
 from svc.telemetry.logs import emit
+from svc.workload.errors import CredentialsMissing
 from svc.workload.interface import WORKLOAD_API, report_health
+from svc.workload.managerwatch import ManagerWatch
 from svc.workload.pqclient import fetch_pq_bundles
 from svc.workload.source import WorkloadSource
 
@@ -42,6 +45,8 @@ CSI: Final = "csi"
 FILES: Final = "files"
 #: The post-quantum roots of the node are those of the issuer. Not required: verifiers have the last ones.
 PQ_BUNDLE: Final = "pqBundle"
+#: The post-quantum roots of peers are those of the manager. Not required, as the ones before.
+FOREIGN_ROOTS: Final = "foreignRoots"
 #: Facts of the kubelet about the pod of a volume (``podInfoOnMount``), by their names in log records.
 _POD_FACTS: Final = {
     "csi.storage.k8s.io/pod.namespace": "namespace",
@@ -84,9 +89,11 @@ class Agent(Daemon[AgentSettings]):
         now: Callable[[], datetime] = utc_now,
         make_source: Callable[..., WorkloadSource] = WorkloadSource,
     ) -> None:
-        parts = {CSI: settings.csi, FILES: settings.files, PQ_BUNDLE: settings.pqBundle}
+        pq = settings.pqBundle
+        manager = None if pq is None else pq.controlPlane
+        parts = {CSI: settings.csi, FILES: settings.files, PQ_BUNDLE: pq, FOREIGN_ROOTS: manager}
         conditions = [*(name for name, part in parts.items() if part), WORKLOAD_API]
-        health = Health(conditions, optional=(PQ_BUNDLE, WORKLOAD_API), now=now)
+        health = Health(conditions, optional=(PQ_BUNDLE, FOREIGN_ROOTS, WORKLOAD_API), now=now)
         super().__init__(settings, reactor, health, fatal, load)
         registry = CollectorRegistry()
         self._metrics = AgentMetrics(registry, now)
@@ -99,7 +106,10 @@ class Agent(Daemon[AgentSettings]):
         )
         self._metrics.follow(self._source)
         ClockService(now, reactor, self._clock_stepped).setServiceParent(self.servers)
-        self._pq_bundle = None if settings.pqBundle is None else self._bundle_service(settings.pqBundle, now)
+        self._pq_bundle = None if pq is None else self._bundle_service(pq, now)
+        self._manager = None
+        if self._pq_bundle is not None and manager is not None:
+            self._manager = self._manager_watch(str(manager), self._pq_bundle, now)
         self._files = NodeFiles(settings, self._source, reactor, now, partial(health.report, FILES))
         self._csi = None if settings.csi is None else _csi_service(settings.csi, _Volumes(health))
         self.serve_pages("agent", Totals, self._members, metrics=registry)
@@ -109,12 +119,12 @@ class Agent(Daemon[AgentSettings]):
         self._source.startService()
         # It may come long after the agent, with the first SPIRE agent of the node.
         self._source.when_ready().addErrback(lambda _failure: None)
-        for part in (self._csi, self._pq_bundle, self._files):
+        for part in (self._csi, self._pq_bundle, self._manager, self._files):
             if part is not None:
                 part.startService()
 
     def closing(self) -> Iterable[Callable[[], object]]:
-        parts = (self._csi, self._pq_bundle, self._files)
+        parts = (self._csi, self._manager, self._pq_bundle, self._files)
         return (*(partial(stop_if_running, part) for part in parts), self._stop_source)
 
     def sweep(self) -> None:
@@ -147,7 +157,30 @@ class Agent(Daemon[AgentSettings]):
             )
 
         return NodePqBundle(
-            settings.file, fetch, settings.every, self._reactor, partial(self._health.report, PQ_BUNDLE)
+            settings.file,
+            trust_domain,
+            fetch,
+            settings.every,
+            self._reactor,
+            partial(self._health.report, PQ_BUNDLE),
+            peers=settings.controlPlane is not None,
+        )
+
+    def _manager_watch(self, address: str, bundle: NodePqBundle, now: Callable[[], datetime]) -> ManagerWatch:
+        async def changed(data: bytes, _version: str) -> None:
+            bundle.take_foreign(PqBundles.parse(data))
+
+        return ManagerWatch(
+            address,
+            FOREIGN_PQ_PATH,
+            self._source,
+            self._reactor,
+            now=now,
+            expected=ExactID(SpiffeID(TrustDomain.parse(self.settings.trustDomain), MANAGER_PATH)),
+            max_answer=MAX_FOREIGN_PQ,
+            ready=self._source.when_ready,
+            changed=changed,
+            observer=_ForeignRoots(partial(self._health.report, FOREIGN_ROOTS)),
         )
 
     def _stop_source(self) -> Deferred[None]:
@@ -165,6 +198,27 @@ class Agent(Daemon[AgentSettings]):
 
     def _members(self) -> Mapping[str, Any]:
         return {}
+
+
+class _ForeignRoots:
+    """Sets the condition :data:`FOREIGN_ROOTS`, and logs each reason once, until an answer comes."""
+
+    log = Logger()
+
+    def __init__(self, state: Callable[[SvcError | None], None]) -> None:
+        self._state = state
+        self._said = ""
+
+    def manager_answered(self) -> None:
+        self._said = ""
+        self._state(None)
+
+    def manager_failed(self, error: SvcError) -> None:
+        self._state(error)
+        # Before the first SVID there is nothing to say that the Workload API does not say.
+        if error.reason != self._said and not isinstance(error, CredentialsMissing):
+            self._said = error.reason
+            emit(self.log, AgentEvent.PQ_BUNDLE_FAILED, detail_reason=error.reason, detail=str(error))
 
 
 class _Volumes(CsiObserver):

@@ -127,6 +127,17 @@ class PqBundles:
             sequence = floor if present and present.bundle == bundle else floor + 1
         return self.advanced_to(PqBundles({**self.entries, bundle.trust_domain: PqBundle(sequence, bundle)}))
 
+    def with_peer(self, bundle: X509Bundle, sequence: int) -> PqBundles:
+        """
+        Return a copy with the roots of a peer that somebody has judged already.
+
+        Its sequence in the copy is at least the given one; one that has begun anew does not let it fall.
+        """
+        after = self.with_bundle(bundle)
+        if after.entries[bundle.trust_domain].sequence < sequence:
+            after = self.with_bundle(bundle, sequence)
+        return after
+
     def without(self, trust_domain: TrustDomain) -> PqBundles:
         """Return a copy without a trust domain; the copy keeps its sequence, so that it cannot decrease later."""
         return self.advanced_to(PqBundles({name: e for name, e in self.entries.items() if name != trust_domain}))

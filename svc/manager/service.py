@@ -100,6 +100,7 @@ class Manager(Daemon[ManagerSettings]):
         self._control: Control | None = None
         self._policies: PolicyController | None = None
         self._entries: EntryController | None = None
+        self._exchange: BundleExchangeController | None = None
         self._server: PolicyServer | None = None
         self._controlling: asyncio.Task[None] | None = None
         self._running: asyncio.Task[None] | None = None
@@ -203,13 +204,15 @@ class Manager(Daemon[ManagerSettings]):
                 *(context, context.settings.federation, spire, self.settings.m2mAddr, self._reactor),
             )
             yield Supervised(federation, self._metrics, longest_pause=spire.settings.every)
-            exchange = partial(BundleExchangeController, context, spire, self._reactor, SystemRandom().random)
-            yield Supervised(exchange, self._metrics, longest_pause=spire.settings.every)
+            make_exchange = partial(BundleExchangeController, context, spire, self._reactor, SystemRandom().random)
+            exchange = Supervised(self._served(make_exchange), self._metrics, longest_pause=spire.settings.every)
+            self._exchange = exchange.controller
+            yield exchange
         # Also where there shall be none: those that are there are deleted.
         yield Supervised(partial(NetworkPolicyController, context), self._metrics, longest_pause=LONGEST_PAUSE)
 
     def _served(self, make: Callable[[Changed], ControllerT]) -> Callable[[Changed], ControllerT]:
-        """Make a controller whose changes proxies that wait for policies are told."""
+        """Make a controller whose changes are told to those that wait for policies or roots."""
 
         def made(changed: Changed) -> ControllerT:
             def both() -> None:
@@ -233,6 +236,7 @@ class Manager(Daemon[ManagerSettings]):
             ready=lambda: self._entries is not None and self._entries.synced,
             namespace_of=lambda spiffe_id: None if self._entries is None else self._entries.namespace_of(spiffe_id),
             published=lambda namespace: None if self._policies is None else self._policies.published(namespace),
+            roots=lambda: None if self._exchange is None else self._exchange.roots,
         )
 
     def _configured(self, client: Client, configuration: ManagerConfiguration) -> None:
@@ -242,7 +246,7 @@ class Manager(Daemon[ManagerSettings]):
             self._access.use(configuration.tls)
         namespace, cluster = self.settings.namespace, configuration.cluster
         context = ClusterContext(client, namespace, cluster, self._metrics, self._now, self._failed)
-        self._context, self._entries = context, None
+        self._context, self._entries, self._exchange = context, None, None
         given = cluster.spire
         spire = None if given is None else ClusterSpire(given, context.trust_domain, self._metrics, self._reactor)
         self._server = server = self._policy_server(context, spire)

@@ -106,11 +106,7 @@ class PqRootRing:
 
         The sequence in the bundle is at least that of the package; one that has begun anew does not let it fall.
         """
-        before = self._bundles
-        after = before.with_bundle(bundle)
-        if after.entries[bundle.trust_domain].sequence < sequence:
-            after = before.with_bundle(bundle, sequence)
-        self._bundles = after
+        self._bundles = self._bundles.with_peer(bundle, sequence)
 
     def keep_federated(self, foreign: frozenset[TrustDomain]) -> None:
         """Drop federated trust domains that are no longer configured."""

@@ -16,7 +16,7 @@ from svc.telemetry.metrics import ProxyMetrics
 class PolicyReports:
     """
     Logs and counts them; implements :class:`svc.policyfiles.watch.PolicyObserver` and
-    :class:`svc.workload.policywatch.PolicyWatchObserver`.
+    :class:`svc.workload.managerwatch.ManagerObserver`.
     """
 
     log = Logger()

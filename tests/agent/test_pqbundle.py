@@ -9,10 +9,10 @@ from datetime import UTC, datetime, timedelta
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
-from svc.agent.pqbundle import NodePqBundle
+from svc.agent.pqbundle import NodePqBundle, combined
 from svc.errors import SvcError
 from svc.identity import TrustDomain, X509Bundle
-from svc.identity.pqbundle import PqBundles
+from svc.identity.pqbundle import PqBundle, PqBundles
 from svc.notary.pqissuer import PqIssuer
 from svc.telemetry.events.agent import AgentEvent
 from svc.workload.errors import CredentialsMissing, PqIssuerError
@@ -24,6 +24,14 @@ DOMAIN = TrustDomain("example.org")
 ROOTS = [PqIssuer.create(DOMAIN, NOW, timedelta(days=30), os.urandom).certificate for _number in range(2)]
 OLD = PqBundles().with_bundle(X509Bundle.from_certificates(DOMAIN, ROOTS[:1]), 1)
 NEW = PqBundles().with_bundle(X509Bundle.from_certificates(DOMAIN, ROOTS), 2)
+PEER = TrustDomain("partner.example.org")
+PEER_ROOTS = [PqIssuer.create(PEER, NOW, timedelta(days=30), os.urandom).certificate for _number in range(2)]
+
+
+def peers(sequence: int, *roots: int) -> PqBundles:
+    """What the manager gives: some of the roots of one peer."""
+    bundle = X509Bundle.from_certificates(PEER, [PEER_ROOTS[each] for each in roots])
+    return PqBundles({PEER: PqBundle(sequence, bundle)})
 
 
 class NodePqBundleTests(LogTestCase):
@@ -42,7 +50,7 @@ class NodePqBundleTests(LogTestCase):
         self.reports: list[int] = []
         self.states: list[str] = []
         self.clock = Clock()
-        self.service = NodePqBundle(str(self.path), self.fetch, 10.0, self.clock, self.state)
+        self.service = NodePqBundle(str(self.path), DOMAIN, self.fetch, 10.0, self.clock, self.state)
         self.service.startService()
         self.addCleanup(self.service.stopService)
 
@@ -113,6 +121,47 @@ class NodePqBundleTests(LogTestCase):
         self.assertEqual("", self.states[-1])
         self.step(away)
         self.assertEqual(2, len(self.of(AgentEvent.PQ_BUNDLE_FAILED)))
+
+    def test_peers(self) -> None:
+        """Peers are written when they are known, in the order in which both answer, and never under the own name."""
+        self.service.stopService()
+        self.service = NodePqBundle(str(self.path), DOMAIN, self.fetch, 10.0, self.clock, self.state, peers=True)
+        self.service.startService()
+        self.service.take_foreign(peers(5, 0))
+        self.assertEqual(None, self.written())
+        self.step(OLD, 1.0)
+        self.assertEqual(PqBundles({**OLD.entries, **peers(5, 0).entries}), self.written())
+        self.service.take_foreign(PqBundles({**peers(6, 0, 1).entries, **NEW.entries}))
+        self.assertEqual(PqBundles({**OLD.entries, **peers(6, 0, 1).entries}), self.written())
+        self.step(NEW)
+        self.assertEqual(PqBundles({**NEW.entries, **peers(6, 0, 1).entries}), self.written())
+
+    def test_peers_stay(self) -> None:
+        """After a restart those of the file stay until the manager answers, while the issuer's are renewed."""
+        self.path.write_bytes(PqBundles({**OLD.entries, **peers(5, 0).entries}).serialize())
+        self.service.stopService()
+        self.service = NodePqBundle(str(self.path), DOMAIN, self.fetch, 10.0, self.clock, self.state, peers=True)
+        self.answer = NEW
+        self.service.startService()
+        self.assertEqual(PqBundles({**NEW.entries, **peers(5, 0).entries}), self.written())
+
+    def test_former_peer(self) -> None:
+        """A former peer keeps its sequence and no roots; when it begins anew, verifiers take that for no old copy."""
+        known = combined(OLD, OLD, peers(5, 0), DOMAIN)
+        steps = [known]
+        for answer in (PqBundles(), PqBundles(), peers(1, 1), peers(2, 0, 1), peers(2, 0, 1)):
+            steps.append(combined(steps[-1], OLD, answer, DOMAIN))
+        found = [(each.entries[PEER].sequence, len(each.entries[PEER].bundle.anchors)) for each in steps]
+        self.assertEqual([(5, 1), (6, 0), (6, 0), (7, 1), (8, 2), (8, 2)], found)
+        verifier = steps[0]
+        for each in steps[1:]:
+            verifier = verifier.advanced_to(PqBundles.parse(each.serialize()))
+
+    def test_peer_of_the_issuer(self) -> None:
+        """Roots of a peer that the issuer has are the issuer's; without a manager, what the issuer drops is gone."""
+        issued = PqBundles({**OLD.entries, **peers(3, 0).entries})
+        self.assertEqual(issued, combined(None, issued, peers(9, 1), DOMAIN))
+        self.assertEqual(OLD, combined(issued, OLD, None, DOMAIN))
 
     def test_no_svid_yet(self) -> None:
         """Before the first SVID nothing is logged here."""

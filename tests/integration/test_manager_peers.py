@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import ssl
 import threading
+import time
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,15 +17,20 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from svc.federation.package import VerifiedPackage, sign_package
 from svc.federation.payload import PeerBundle, Previous
-from svc.identity import SpiffeID
+from svc.identity import SpiffeID, TrustDomain, X509Bundle
+from svc.identity.pqbundle import PqBundle
 from svc.naming import ENTRY_OWNER, INJECTION_ENABLED, LABEL_INJECTION
+from svc.notary.pqissuer import PqIssuer
 from svc.process.clock import utc_now
 from svc.testing.ca import TestAuthority
+from svc.workload.pqfile import read_pq_bundles
 from tests.federation.material import PARTNER, content, roots, signers
+from tests.integration.test_agent import RunningAgent
 from tests.integration.test_manager import ManagerCase, RunningManager
+from tests.peers.authority import RunningAuthority
 from tests.peers.folders import make_folder, remove_folder
 from tests.peers.spire import RunningSpire, entry
-from tests.peers.waiting import eventually
+from tests.peers.waiting import eventually, free_port
 
 M2M = SpiffeID(PARTNER, "/svc/m2m")
 STEP = timedelta(seconds=1)
@@ -68,14 +75,22 @@ class Peer:
 
         return Handler
 
-    def package(self, sequence: int = 1, *, introduced: bool = False, age: int = 0) -> VerifiedPackage:
-        """A package that is so many seconds old."""
+    def package(
+        self, sequence: int = 1, *, introduced: bool = False, age: int = 0, pq: PqBundle | None = None
+    ) -> VerifiedPackage:
+        """A package that is so many seconds old, with post-quantum roots or none."""
         document = json.loads(_bundle_document(self.authority))
         bundle = PeerBundle(1, 10, tuple(document["keys"]), self.authority.bundle())
         previous = Previous(sequence - 1, roots(sequence - 1).fingerprint(PARTNER)) if sequence > 1 else None
         issued = utc_now().replace(microsecond=0) - age * STEP
         said = content(
-            sequence, issued=issued, trust_domain=PARTNER, bundle=bundle, previous=previous, roots=roots(sequence)
+            sequence,
+            issued=issued,
+            trust_domain=PARTNER,
+            bundle=bundle,
+            previous=previous,
+            roots=roots(sequence),
+            pq=pq or PqBundle(3, X509Bundle(PARTNER)),
         )
         return sign_package(said, signers(sequence), previous=signers(sequence - 1) if introduced else ())
 
@@ -113,7 +128,27 @@ class PeersTests(ManagerCase):
         """Start a manager."""
         spire = {"server": f"127.0.0.1:{self.spire.port}", "spiffeSocketPath": self.spire.address, "every": "1s"}
         cluster = {"trustDomain": "prod.example.org", "spire": spire, "federation": {}}
-        return self.manager(m2mAddr="0", cluster=cluster)
+        self.control_plane = f"127.0.0.1:{free_port()}"
+        return self.manager(m2mAddr="0", controlPlaneAddr=self.control_plane, cluster=cluster)
+
+    def node(self) -> Path:
+        """Start the agent of a node, with a post-quantum issuer; returns the file of its roots."""
+        issuer = RunningAuthority("prod.example.org")
+        self.stack.callback(issuer.stop)
+        issuer.start()
+        agent = RunningAgent(self.spire.address, csi=False)
+        self.stack.callback(agent.stop)
+        path = agent.folder / "pq-bundle.json"
+        agent.config["trustDomain"] = "prod.example.org"
+        agent.config["pqBundle"] = {
+            "issuer": issuer.pq_address,
+            "issuerID": "spiffe://prod.example.org/svc/authority",
+            "file": str(path),
+            "controlPlane": self.control_plane,
+        }
+        agent.start()
+        eventually(path.exists, what="the roots of the own trust domain")
+        return path
 
     def write(self, package: VerifiedPackage, **spec: Any) -> None:
         """Make the object, or change it."""
@@ -211,6 +246,46 @@ class PeersTests(ManagerCase):
         eventually(lambda: self.federating() == {path: [] for path in federated})
         self.assertLessEqual(written + 2, manager.value("bundle_exchange_total", direction="push", result="success"))
         self.assertLessEqual(1, manager.value("bundle_exchange_total", direction="push", result="error"))
+
+    def test_roots_on_nodes(self) -> None:
+        """
+        Leaves of a peer are verified on the nodes 10 s after its roots are pinned, and no more when it is deleted.
+
+        Roots that begin anew with a lower sequence, and a peer that comes back, are no old copies for verifiers.
+        """
+        issuers = [PqIssuer.create(PARTNER, utc_now(), timedelta(days=30), os.urandom) for _number in range(2)]
+        first, second = (X509Bundle.from_certificates(PARTNER, [each.certificate]) for each in issuers)
+        self.polling()
+        path = self.node()
+        verifier = read_pq_bundles(path)
+
+        def until_trusted(wanted: X509Bundle) -> float:
+            began = time.monotonic()
+
+            def trusted() -> bool:
+                nonlocal verifier
+                verifier = verifier.advanced_to(read_pq_bundles(path))
+                entry = verifier.entries.get(PARTNER)
+                return entry is not None and entry.bundle.certificates == wanted.certificates
+
+            eventually(trusted, what="the roots of the peer on the node")
+            return time.monotonic() - began
+
+        self.peer.serve(self.peer.package(age=30, pq=PqBundle(3, first)))
+        self.write(self.peer.package(age=60, pq=PqBundle(3, first)))
+        self.until("ContinuityVerified", "True", "Working")
+        self.assertLess(until_trusted(first), 10.0)
+        self.assertIn(TrustDomain("prod.example.org"), verifier.entries)
+        other = self.peer.package(2, age=20, pq=PqBundle(1, second))
+        self.peer.serve(other)
+        self.write(other, rebootstrap={"token": "t", "force": True})
+        eventually(lambda: self.status().get("observedRebootstrapToken") == "t")
+        self.assertLess(until_trusted(second), 10.0)
+        self.server.kubectl("delete", "svcforeignclusters", "partner")
+        self.assertLess(until_trusted(X509Bundle(PARTNER)), 10.0)
+        self.write(other)
+        self.until("ContinuityVerified", "True", "Working")
+        self.assertLess(until_trusted(second), 10.0)
 
     def test_deleted_without_manager(self) -> None:
         """The bundle of a peer that is deleted while there is no manager goes when there is one again."""

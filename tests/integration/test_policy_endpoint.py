@@ -19,7 +19,7 @@ from svc.identity.matchers import ExactID
 from svc.manager.policies.endpoint import PolicyPages
 from svc.manager.policies.resource import read_policy
 from svc.manager.policies.server import policy_listener
-from svc.naming import MANAGER_PATH
+from svc.naming import MANAGER_PATH, POLICY_PATH
 from svc.pages.mutual_tls import TlsListener
 from svc.policyfiles.published import MAX_PUBLISHED, PublishedPolicies, read_published
 from svc.policyfiles.settings import Policies, load_policies, load_published
@@ -32,7 +32,7 @@ from svc.telemetry.metrics import ProxyMetrics
 from svc.testing.ca import TestAuthority
 from svc.testing.workload import MemorySource
 from svc.transport.addresses import TcpAddress
-from svc.workload.policywatch import ManagerWatch
+from svc.workload.managerwatch import ManagerWatch
 from tests.manager.policies.objects import policy_object, rules
 from tests.peers.waiting import free_port
 from tests.proxy.parts import settings_of
@@ -73,6 +73,7 @@ class Client:
         )
         self.manager = ManagerWatch(
             f"127.0.0.1:{port}",
+            POLICY_PATH,
             source,
             reactor,
             now=utc_now,
@@ -139,6 +140,7 @@ class EndpointTests(TestCase):
             lambda: True,
             self.entries.get,
             self.lists.get,
+            lambda: None,
             self.counted.append,
             self.refused,
             clock=reactor,

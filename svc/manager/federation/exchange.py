@@ -34,6 +34,7 @@ from svc.kube.kinds import FOREIGN_CLUSTERS
 from svc.kube.status import apply_status, with_condition
 from svc.kube.times import to_time
 from svc.manager.context import ClusterContext, ClusterSpire
+from svc.manager.federation.foreign import ForeignRoots, PublishedRoots, RootsTooLarge
 from svc.manager.federation.peers import (
     Judged,
     Pinned,
@@ -48,6 +49,7 @@ from svc.manager.federation.peers import (
     reason_word,
 )
 from svc.manager.federation.writer import BundleWriter
+from svc.naming import MAX_FOREIGN_PQ
 from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.logs import emit
 from svc.transport.addresses import TcpAddress
@@ -136,7 +138,10 @@ class BundleExchangeController:
         self._metrics = context.metrics
         self._reactor = reactor
         self._random = random
-        self._peers = context.cache(FOREIGN_CLUSTERS, changed)
+        self._peers = context.cache(FOREIGN_CLUSTERS, self._peers_changed)
+        self._changed = changed
+        self._foreign = ForeignRoots(self._trust_domain)
+        self._roots: PublishedRoots | None = None
         self._spire = spire
         self._every = spire.settings.every
         self._bundles = BundleWriter(spire.server(), self._trust_domain, self._metrics)
@@ -149,6 +154,13 @@ class BundleExchangeController:
     def caches(self) -> Sequence[Cache]:
         """What it follows."""
         return (self._peers,)
+
+    @property
+    def roots(self) -> PublishedRoots | None:
+        """The post-quantum roots of all peers, on every replica; None as long as the peers are not known."""
+        if self._roots is None and self._peers.synced.is_set():
+            self._roots = self._foreign.published(self._peers.objects.values())
+        return self._roots
 
     async def follow(self) -> None:
         await run_all(self.caches)
@@ -171,7 +183,14 @@ class BundleExchangeController:
             self._bundles.close()
         if failure is not None:
             raise failure
+        roots = self.roots
+        if roots is not None and roots.left_out:
+            raise RootsTooLarge(left_out=", ".join(roots.left_out), limit=MAX_FOREIGN_PQ)
         return min(due, self._every)
+
+    def _peers_changed(self) -> None:
+        self._roots = None
+        self._changed()
 
     async def _all_kept(self) -> float:
         """Bring all peers forward; returns the seconds until the next one is due."""

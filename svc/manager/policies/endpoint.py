@@ -1,5 +1,6 @@
 """
-Where proxies get the policies of their namespace: ``GET /v1/policy`` with an entity tag, answered when they change.
+Where proxies get the policies of their namespace, ``GET /v1/policy``, and agents the post-quantum roots of peers,
+``GET /v1/foreign-pq-bundle``: with an entity tag, answered when they change.
 
 The namespace is that of the caller's service account, by the registration entries that the manager keeps; the path of a
 SPIFFE ID says nothing here. With ``If-None-Match`` and ``Prefer: wait=SECONDS`` (RFC 9110 section 13.1.2, RFC 7240
@@ -12,7 +13,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Protocol
 
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
@@ -22,13 +23,13 @@ from twisted.web.server import NOT_DONE_YET
 
 from svc.errors import Reason, SvcError, printable
 from svc.identity import SpiffeID
-from svc.naming import POLICY_PATH
+from svc.naming import FOREIGN_PQ_PATH, POLICY_PATH
 from svc.pages.callers import caller_of, error_status, send_json, send_problem
-from svc.policyfiles.published import PublishedPolicies
 
 #: Seconds that a request waits at most.
 MAX_WAIT: Final = 50.0
-_PATH: Final = POLICY_PATH.encode("ascii")
+_POLICIES: Final = POLICY_PATH.encode("ascii")
+_ROOTS: Final = FOREIGN_PQ_PATH.encode("ascii")
 _WAIT: Final = re.compile(rb"(?:\A|[\s,;])wait=([0-9]{1,6})(?:[\s,;]|\Z)", re.IGNORECASE)
 
 
@@ -53,9 +54,19 @@ class PolicyRequestRefused(SvcError):
     }
 
 
+class Published(Protocol):
+    """What is sent, and its version."""
+
+    @property
+    def data(self) -> bytes: ...
+
+    @property
+    def version(self) -> str: ...
+
+
 @dataclass(eq=False)
 class _Waiting:
-    """A request that waits for another list than that of ``version``."""
+    """A request that waits for another document than that of ``version``."""
 
     request: BareRequest
     spiffe_id: SpiffeID
@@ -71,7 +82,8 @@ class PolicyPages(Resource):
         ready: returns whether it is known which service accounts there are.
         namespace_of: returns the namespace of a service account's identity; None where there is none.
         published: returns the policies of a namespace; None as long as they are not known.
-        counted: receives the result of each answer: ``sent``, ``unchanged``, ``denied`` or ``not_ready``.
+        roots: returns the roots of peers, which every workload may have; None as long as they are not known.
+        counted: receives the result of each answer with policies: ``sent``, ``unchanged``, ``denied`` or ``not_ready``.
         refused: receives each refusal.
         clock: measures how long requests wait.
         now: returns the time, aware.
@@ -83,7 +95,8 @@ class PolicyPages(Resource):
         self,
         ready: Callable[[], bool],
         namespace_of: Callable[[SpiffeID], str | None],
-        published: Callable[[str], PublishedPolicies | None],
+        published: Callable[[str], Published | None],
+        roots: Callable[[], Published | None],
         counted: Callable[[str], object],
         refused: Callable[[PolicyRequestRefused, SpiffeID], object],
         *,
@@ -94,6 +107,7 @@ class PolicyPages(Resource):
         self._ready = ready
         self._namespace_of = namespace_of
         self._published = published
+        self._roots = roots
         self._counted = counted
         self._refused = refused
         self._clock = clock
@@ -103,7 +117,7 @@ class PolicyPages(Resource):
 
     def render(self, request: BareRequest) -> bytes | int:
         """Answer a request, or let it wait."""
-        if request.path != _PATH:
+        if request.path not in (_POLICIES, _ROOTS):
             return send_problem(request, 404, "not_found")
         if request.method != b"GET":
             request.setHeader(b"allow", b"GET")
@@ -113,7 +127,7 @@ class PolicyPages(Resource):
         try:
             if left <= 0:
                 raise PolicyRequestRefused("policy_caller_expired", spiffe_id=evidence.spiffe_id)
-            found = self._found(evidence.spiffe_id, (request.args or {}).get(b"namespace"))
+            found = self._found(request, evidence.spiffe_id)
         except PolicyRequestRefused as error:
             return self._deny(request, error, evidence.spiffe_id)
         if self._released or left <= MAX_WAIT:
@@ -130,7 +144,7 @@ class PolicyPages(Resource):
         """Answer all that wait for what is there now."""
         for each in list(self._waiting):
             try:
-                found = self._found(each.spiffe_id, None)
+                found = self._found(each.request, each.spiffe_id)
             except PolicyRequestRefused as error:
                 self._finish(each, self._deny(each.request, error, each.spiffe_id))
                 continue
@@ -144,7 +158,10 @@ class PolicyPages(Resource):
             _close(each.request)
             self._finish(each, self._unchanged(each.request, each.version))
 
-    def _found(self, spiffe_id: SpiffeID, asked: list[bytes] | None) -> PublishedPolicies | None:
+    def _found(self, request: BareRequest, spiffe_id: SpiffeID) -> Published | None:
+        if request.path == _ROOTS:
+            return self._roots()
+        asked = (request.args or {}).get(b"namespace")
         if not self._ready():
             return None
         namespace = self._namespace_of(spiffe_id)
@@ -156,27 +173,31 @@ class PolicyPages(Resource):
         return self._published(namespace)
 
     def _deny(self, request: BareRequest, error: PolicyRequestRefused, spiffe_id: SpiffeID) -> bytes:
-        self._counted("denied")
+        self._count(request, "denied")
         self._refused(error, spiffe_id)
         return send_problem(request, error_status(error), error.reason)
 
-    def _answer(self, request: BareRequest, found: PublishedPolicies | None, version: bytes) -> bytes:
+    def _answer(self, request: BareRequest, found: Published | None, version: bytes) -> bytes:
         if found is None:
-            self._counted("not_ready")
+            self._count(request, "not_ready")
             request.setHeader(b"retry-after", b"5")
             return send_problem(request, 503, "not_ready")
         if _tag(found) == version:
             return self._unchanged(request, version)
-        self._counted("sent")
+        self._count(request, "sent")
         request.setHeader(b"etag", _tag(found))
         request.setHeader(b"content-length", b"%d" % len(found.data))
         return send_json(request, 200, found.data)
 
     def _unchanged(self, request: BareRequest, version: bytes) -> bytes:
-        self._counted("unchanged")
+        self._count(request, "unchanged")
         request.setHeader(b"etag", version)
         request.setResponseCode(304)
         return b""
+
+    def _count(self, request: BareRequest, result: str) -> None:
+        if request.path == _POLICIES:
+            self._counted(result)
 
     def _wait(self, request: BareRequest, spiffe_id: SpiffeID, version: bytes, seconds: float) -> None:
         def over() -> None:
@@ -205,7 +226,7 @@ def _close(request: BareRequest) -> None:
     request.setHeader(b"connection", b"close")
 
 
-def _tag(found: PublishedPolicies) -> bytes:
+def _tag(found: Published) -> bytes:
     return b'"%s"' % found.version.encode("ascii")
 
 

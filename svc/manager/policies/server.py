@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from svc.errors import SvcError
 from svc.identity import SpiffeID, SvidEvidence, TrustDomain
 from svc.manager.context import ClusterContext, ClusterSpire
-from svc.manager.policies.endpoint import PolicyPages, PolicyRequestRefused
+from svc.manager.policies.endpoint import PolicyPages, PolicyRequestRefused, Published
 from svc.pages.callers import TlsCaller, caller_site
 from svc.pages.mutual_tls import TlsListener
 from svc.policyfiles.published import PublishedPolicies
@@ -48,12 +48,12 @@ _KEPT: Final = "policy-endpoint"
 
 class PolicyServer:
     """
-    Serves policies to workloads.
+    Serves policies to workloads, and the roots of peers to agents.
 
     Args:
         address: where.
         reactor: the asyncio reactor.
-        ready: see :class:`~svc.manager.policies.endpoint.PolicyPages`, as the two that follow.
+        ready: see :class:`~svc.manager.policies.endpoint.PolicyPages`, as the three that follow.
     """
 
     log = Logger()
@@ -68,6 +68,7 @@ class PolicyServer:
         ready: Callable[[], bool],
         namespace_of: Callable[[SpiffeID], str | None],
         published: Callable[[str], PublishedPolicies | None],
+        roots: Callable[[], Published | None],
     ) -> None:
         self._context = context
         self._reactor = reactor
@@ -79,6 +80,7 @@ class PolicyServer:
             ready,
             namespace_of,
             published,
+            roots,
             context.metrics.policies_requested,
             self._record,
             clock=reactor,

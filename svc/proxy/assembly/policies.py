@@ -8,7 +8,7 @@ from typing import Any
 
 from svc.identity import SpiffeID, TrustDomain
 from svc.identity.matchers import ExactID
-from svc.naming import MANAGER_PATH
+from svc.naming import MANAGER_PATH, POLICY_PATH
 from svc.policyfiles.files import PolicyFiles
 from svc.policyfiles.published import MAX_PUBLISHED, read_published
 from svc.policyfiles.settings import Policies, load_policies, load_published
@@ -16,7 +16,7 @@ from svc.policyfiles.watch import PolicyObserver, PolicyWatch, Read, in_daemon_t
 from svc.process.clock import utc_now
 from svc.proxy.config import ProxySettings
 from svc.proxy.facts import label_files, read_labels
-from svc.workload.policywatch import ManagerWatch, PolicyWatchObserver
+from svc.workload.managerwatch import ManagerObserver, ManagerWatch
 from svc.workload.source import WorkloadSource
 
 
@@ -49,7 +49,7 @@ def manager_watches(
     policies: PolicyWatch[ProxySettings],
     source: WorkloadSource,
     reactor: Any,
-    observer: PolicyWatchObserver,
+    observer: ManagerObserver,
 ) -> Iterator[ManagerWatch]:
     """
     Make what offers the policies of the manager, if there is one.
@@ -76,6 +76,7 @@ def manager_watches(
 
     yield ManagerWatch(
         address,
+        POLICY_PATH,
         source,
         reactor,
         now=utc_now,

@@ -14,6 +14,7 @@ from twisted.web.server import NOT_DONE_YET
 from twisted.web.test.requesthelper import DummyRequest
 
 from svc.identity import SpiffeID
+from svc.manager.federation.foreign import PublishedRoots
 from svc.manager.policies.endpoint import MAX_WAIT, PolicyPages, PolicyRequestRefused
 from svc.policyfiles.published import PublishedPolicies
 from tests.manager.policies.objects import policy_object, rules
@@ -38,11 +39,13 @@ class PolicyPagesTests(SynchronousTestCase):
         self.counted: list[str] = []
         self.refusals: list[str] = []
         self.ready = True
+        self.roots: PublishedRoots | None = None
         self.expires = NOW + timedelta(hours=1)
         self.pages = PolicyPages(
             lambda: self.ready,
             self.entries.get,
             self.lists.get,
+            lambda: self.roots,
             self.counted.append,
             lambda error, _who: self.refusals.append(str(error)),
             clock=self.clock,
@@ -75,6 +78,23 @@ class PolicyPagesTests(SynchronousTestCase):
     def tag(self, namespace: str = "shop") -> str:
         """The entity tag of a list."""
         return f'"{self.lists[namespace].version}"'
+
+    def test_roots(self) -> None:
+        """Every workload gets the roots of peers as soon as they change, and no policies are counted for it."""
+        stranger = SpiffeID.parse("spiffe://prod.example.org/svc/agent")
+        self.assertEqual(503, self.told(self.ask(stranger, path="/v1/foreign-pq-bundle"))[0])
+        self.roots = first = PublishedRoots(b"first", "1")
+        self.assertEqual((200, b"first"), self.told(self.ask(stranger, path="/v1/foreign-pq-bundle")))
+        waiting = self.ask(stranger, '"1"', "wait=30", path="/v1/foreign-pq-bundle")
+        policies = self.ask(WEB, self.tag(), "wait=30")
+        self.pages.changed()
+        self.assertEqual((None, None), (self.told(waiting), self.told(policies)))
+        self.roots = PublishedRoots(b"second", "2")
+        self.pages.changed()
+        self.assertEqual(((200, b"second"), None), (self.told(waiting), self.told(policies)))
+        self.roots = first
+        self.ask(stranger, '"2"', "wait=30", path="/v1/foreign-pq-bundle")
+        self.assertEqual(([], []), (self.counted, self.refusals))
 
     def test_own_list(self) -> None:
         """Each caller gets that of the namespace that its entry has, whatever the path of its SPIFFE ID says."""

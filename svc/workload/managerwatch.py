@@ -1,5 +1,6 @@
 """
-Asks the manager of a cluster for the policies of the own namespace, and again as soon as they are others.
+Asks the manager of a cluster for one document, such as the policies of the own namespace, and again as soon as there is
+another one.
 
 Owns when it is asked. What is got is read and put in force by the caller; without an answer that stays as it is.
 """
@@ -19,7 +20,6 @@ from twisted.python.failure import Failure
 
 from svc.errors import Reason, SvcError
 from svc.identity.matchers import Matcher
-from svc.naming import POLICY_PATH
 from svc.transport.creators import TlsIdentity
 from svc.workload.control_plane import Answer, ControlPlane, failure_text, problem_code
 from svc.workload.errors import WorkloadError
@@ -30,29 +30,29 @@ WAIT: Final = 30.0
 TIMEOUT: Final = 10.0
 #: Seconds between two attempts that fail.
 PAUSE: Final = 5.0
-_STAY: Final = "the policies in force stay: is controlPlane the address of the manager, and does it run?"
+_STAY: Final = "what is in force stays: is controlPlane the address of the manager, and does it run?"
 
 
-class PolicyWatchError(WorkloadError):
-    """the manager at {address} gave no policies"""
+class ManagerWatchError(WorkloadError):
+    """the manager at {address} gave nothing"""
 
-    reason = "policy_watch_error"
+    reason = "manager_watch_error"
     hint = _STAY
     reasons = {
-        "policy_watch_unavailable": Reason("the manager at {address} cannot be asked for policies: {what}", _STAY),
-        "policy_watch_timeout": Reason("the manager at {address} did not answer within {seconds} s", _STAY),
-        "policy_watch_refused": Reason(
-            "the manager at {address} gave no policies, with status {status}: {code}",
+        "manager_watch_unavailable": Reason("the manager at {address} cannot be asked: {what}", _STAY),
+        "manager_watch_timeout": Reason("the manager at {address} did not answer within {seconds} s", _STAY),
+        "manager_watch_refused": Reason(
+            "the manager at {address} gave nothing for {path}, with status {status}: {code}",
             "not_ready ends by itself; for the others see the record svc.manager.policies.denied of the manager",
         ),
-        "policy_watch_malformed": Reason(
+        "manager_watch_malformed": Reason(
             "the answer of the manager at {address} is not usable: {defect}",
             "is controlPlane the address of the manager, and are both of one version?",
         ),
     }
 
 
-class PolicyWatchObserver(Protocol):
+class ManagerObserver(Protocol):
     """Receives what becomes of the requests."""
 
     def manager_answered(self) -> None:
@@ -64,17 +64,18 @@ class PolicyWatchObserver(Protocol):
 
 class ManagerWatch(Service):
     """
-    Follows the policies of the manager while it runs.
+    Follows one document of the manager while it runs.
 
     Args:
         address: ``host:port`` of the manager.
+        path: of the document.
         source: the own credentials, and the bundles by which the manager is verified.
         reactor: the reactor.
         now: returns the time, aware.
         expected: the identity of the manager.
-        max_answer: octets of the largest list.
+        max_answer: octets of the largest document.
         ready: returns what fires when there are credentials.
-        changed: puts another list in force, given its octets and version; raises ``SvcError`` where it is not valid.
+        changed: puts another document in force, given its octets and version; raises ``SvcError`` if it is not valid.
         observer: receives successes and failures.
     """
 
@@ -83,6 +84,7 @@ class ManagerWatch(Service):
     def __init__(
         self,
         address: str,
+        path: str,
         source: TlsIdentity,
         reactor: Any,
         *,
@@ -91,18 +93,19 @@ class ManagerWatch(Service):
         max_answer: int,
         ready: Callable[[], Deferred[None]],
         changed: Callable[[bytes, str], Coroutine[Any, Any, None]],
-        observer: PolicyWatchObserver,
+        observer: ManagerObserver,
     ) -> None:
         self._server = ControlPlane(
             address, source, reactor, now=now, expected=expected, timeout=TIMEOUT, max_answer=max_answer
         )
+        self._path = path
         self._reactor = reactor
         self._ready = ready
         self._changed = changed
         self._observer = observer
-        #: The tag of the list that was got last; empty for none.
+        #: The tag of the document that was got last; empty for none.
         self._tag = ""
-        #: Whether that list was refused: what was wrong beside it may change, so it is asked for again.
+        #: Whether that document was refused: what was wrong beside it may change, so it is asked for again.
         self._refused = False
         self._following: Deferred[None] | None = None
 
@@ -140,49 +143,53 @@ class ManagerWatch(Service):
                 self._observer.manager_answered()
 
     async def _ask(self) -> None:
-        """Ask once, and put another list in force; returns when the answer is dealt with."""
+        """Ask once, and put another document in force; returns when the answer is dealt with."""
         answer = await self._answer()
         if answer.code == 304:
             if self._refused:
                 self._tag, self._refused = "", False
             return
         if answer.code != 200:
-            raise PolicyWatchError(
-                "policy_watch_refused", address=self._server.address, status=answer.code, code=problem_code(answer.data)
+            raise ManagerWatchError(
+                "manager_watch_refused",
+                address=self._server.address,
+                path=self._path,
+                status=answer.code,
+                code=problem_code(answer.data),
             )
         version = answer.etag.strip('"')
         if not version:
-            raise PolicyWatchError("policy_watch_malformed", address=self._server.address, defect="it has no ETag")
+            raise ManagerWatchError("manager_watch_malformed", address=self._server.address, defect="it has no ETag")
         self._tag, self._refused = answer.etag, True
         try:
             await self._changed(answer.data, version)
         except (SvcError, CancelledError):
             raise
         except Exception as error:
-            # A defect in the reading of one list must not keep the next one away.
-            self.log.failure("the policies of the manager could not be read")
-            raise PolicyWatchError(
-                "policy_watch_malformed", address=self._server.address, defect=type(error).__name__
+            # A defect in the reading of one document must not keep the next one away.
+            self.log.failure("a document of the manager could not be read")
+            raise ManagerWatchError(
+                "manager_watch_malformed", address=self._server.address, defect=type(error).__name__
             ) from error
         self._refused = False
 
     async def _answer(self) -> Answer:
         headers = {"prefer": f"wait={WAIT:.0f}", **({"if-none-match": self._tag} if self._tag else {})}
-        asking = Deferred.fromCoroutine(self._server.request("GET", POLICY_PATH, headers=headers))
+        asking = Deferred.fromCoroutine(self._server.request("GET", self._path, headers=headers))
         seconds = WAIT + TIMEOUT
         try:
             return await asking.addTimeout(seconds, self._reactor, _timed_out)
         except DeferredTimeout as error:
-            raise PolicyWatchError("policy_watch_timeout", address=self._server.address, seconds=seconds) from error
+            raise ManagerWatchError("manager_watch_timeout", address=self._server.address, seconds=seconds) from error
         except CancelledError:
             raise
         except Exception as error:
             what = str(error) if isinstance(error, SvcError) else failure_text(error)
-            raise PolicyWatchError("policy_watch_unavailable", address=self._server.address, what=what) from error
+            raise ManagerWatchError("manager_watch_unavailable", address=self._server.address, what=what) from error
 
     def _ended(self, failure: Failure) -> None:
         if failure.check(CancelledError) is None or self.running:
-            self.log.failure("the manager is not asked for policies any more", failure)
+            self.log.failure("the manager is not asked any more", failure)
 
 
 def _timed_out(_result: object, _seconds: float) -> Any:

@@ -17,7 +17,7 @@ from svc.identity.spiffeid import TrustDomain
 from svc.transport.errors import ConnectFailed
 from svc.workload.control_plane import Answer
 from svc.workload.errors import CredentialsMissing
-from svc.workload.policywatch import PAUSE, TIMEOUT, WAIT, ManagerWatch
+from svc.workload.managerwatch import PAUSE, TIMEOUT, WAIT, ManagerWatch
 
 REFUSED = b'{"code":"policy_caller_unknown"}'
 
@@ -61,6 +61,7 @@ class ManagerWatchTests(SynchronousTestCase):
         """Make and start a watch."""
         watch = ManagerWatch(
             "manager:9446",
+            "/v1/policy",
             cast(Any, None),
             self.clock,
             now=lambda: datetime(2026, 1, 1, tzinfo=UTC),
@@ -107,10 +108,10 @@ class ManagerWatchTests(SynchronousTestCase):
     def test_failures(self) -> None:
         """Whatever fails is counted by its reason, and tried again on another connection after exactly five seconds."""
         answers = {
-            "policy_watch_refused": lambda: self.answer(403, data=REFUSED),
-            "policy_watch_malformed": lambda: self.answer(200, data=b"a"),
-            "policy_watch_unavailable": lambda: self.server.waiting.errback(ConnectFailed(address="a", detail="gone")),
-            "policy_watch_timeout": lambda: self.clock.advance(WAIT + TIMEOUT),
+            "manager_watch_refused": lambda: self.answer(403, data=REFUSED),
+            "manager_watch_malformed": lambda: self.answer(200, data=b"a"),
+            "manager_watch_unavailable": lambda: self.server.waiting.errback(ConnectFailed(address="a", detail="gone")),
+            "manager_watch_timeout": lambda: self.clock.advance(WAIT + TIMEOUT),
         }
         for number, (reason, failed) in enumerate(answers.items(), 1):
             failed()
@@ -120,7 +121,7 @@ class ManagerWatchTests(SynchronousTestCase):
             self.clock.advance(0.01)
             self.assertEqual(number + 1, len(self.server.asked))
         self.server.waiting.errback(Failure(ConnectionLost()))
-        self.assertIn("cannot be asked for policies", str(self.errors[-1]))
+        self.assertIn("cannot be asked: ", str(self.errors[-1]))
         self.assertIn("policy_caller_unknown", str(self.errors[0]))
         self.clock.advance(PAUSE)
         self.answer(200, '"1"', b"a")
