@@ -1,8 +1,8 @@
 """
 The HTTP listeners for metrics and for the operator.
 
-Plain HTTP with small limits: few connections, short heads, no bodies, a maximum lifetime, one request at a time of each
-connection, and pages that are made at most once a second.
+Plain HTTP with small limits: few connections, shared between source addresses, short heads, no bodies, a maximum
+lifetime, one request at a time of each connection, and pages that are made at most once a second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import (
-    IAddress,
     IDelayedCall,
     IHalfCloseableProtocol,
     IListeningPort,
@@ -35,6 +34,8 @@ from zope.interface import implementer
 
 from svc.pages.listening import ListenFailed
 from svc.settings import HostPort
+from svc.transport.errors import ConnectionLimitReached, TransportError
+from svc.transport.fair_limiter import FairLimiter, source_network
 
 Made = TypeVar("Made")
 
@@ -294,6 +295,11 @@ class _LimitedConnection(ProtocolWrapper):
     def connectionMade(self) -> None:
         super().connectionMade()
         self._end = self.factory.clock.callLater(self.factory.lifetime, self._over)
+        self.factory.limiter.acquire(self, source_network(self.getPeer()), self.factory.clock.seconds())
+
+    def evicted(self, error: TransportError) -> None:
+        """Close at once; see :class:`~svc.transport.fair_limiter.LimitedConnection`."""
+        self.abortConnection()
 
     def readConnectionLost(self) -> None:
         if isinstance(self.wrappedProtocol, TLSMemoryBIOProtocol):
@@ -306,6 +312,7 @@ class _LimitedConnection(ProtocolWrapper):
         pass
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self.factory.limiter.release(self)
         if self._end is not None:
             self._end.cancel()
             self._end = None
@@ -317,7 +324,7 @@ class _LimitedConnection(ProtocolWrapper):
 
 
 class _PageFactory(WrappingFactory[_LimitedConnection]):
-    """Limits the number and the lifetime of connections."""
+    """Limits the number and the lifetime of connections, and shares them between source addresses."""
 
     protocol = _LimitedConnection
     noisy = False
@@ -326,11 +333,7 @@ class _PageFactory(WrappingFactory[_LimitedConnection]):
         super().__init__(wrapped)
         self.lifetime = lifetime
         self.clock = clock
-
-    def buildProtocol(self, addr: IAddress | None) -> _LimitedConnection | None:  # type: ignore[override]  # WrappingFactory does not declare the None that Factory allows
-        if len(self.protocols) >= MAX_CONNECTIONS:
-            return None
-        return _LimitedConnection(self, self.wrappedFactory.buildProtocol(addr))
+        self.limiter = FairLimiter(MAX_CONNECTIONS, ConnectionLimitReached)
 
     def close_connections(self) -> None:
         for protocol in list(self.protocols):

@@ -61,9 +61,10 @@ class PageCase(SynchronousTestCase):
         self.addCleanup(service.stopService)
         return self.reactor.tcpServers[-1][1]
 
-    def connect(self, factory: Any) -> StringTransport:
-        protocol = factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 40000))
-        transport = StringTransport()
+    def connect(self, factory: Any, host: str = "192.168.1.1") -> StringTransport:
+        address = IPv4Address("TCP", host, 40000)
+        protocol = factory.buildProtocol(address)
+        transport = StringTransport(peerAddress=address)
         protocol.makeConnection(transport)
         transport.protocol = protocol  # type: ignore[attr-defined]
         return transport
@@ -287,11 +288,16 @@ class LimitTests(PageCase):
             self.assertEqual(expected, self.request(self.factory, request, body=body)[0], headers)
 
     def test_connections(self) -> None:
-        """As many connections as the limit says are served; the next is closed, and room returns."""
-        transports = [self.connect(self.factory) for _number in range(MAX_CONNECTIONS)]
-        self.assertIsNone(self.factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 40000)))
-        transports[0].protocol.connectionLost()  # type: ignore[attr-defined]
-        self.assertIsNotNone(self.factory.buildProtocol(IPv4Address("TCP", "127.0.0.1", 40000)))
+        """As many as the limit says are open; for one more, the oldest of the address with most is closed."""
+        other = self.connect(self.factory, "192.0.2.1")
+        transports = [self.connect(self.factory) for _number in range(MAX_CONNECTIONS - 1)]
+        self.assertFalse(any(each.disconnecting for each in (other, *transports)))
+        late = self.connect(self.factory, "192.0.2.2")
+        self.assertEqual([True, *[False] * (MAX_CONNECTIONS - 2)], [each.disconnected for each in transports])
+        self.assertFalse(other.disconnected or late.disconnected)
+        late.protocol.connectionLost()  # type: ignore[attr-defined]
+        self.connect(self.factory)
+        self.assertFalse(transports[1].disconnected)
 
     def test_silent_connections(self) -> None:
         """A connection that says nothing is closed after the idle time."""
