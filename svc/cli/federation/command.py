@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from svc.cli.cluster import CLUSTER_FLAGS, CLUSTER_HELP
-from svc.cli.errors import UsageRefused
+from svc.cli.errors import CommandFailed, UsageRefused
 from svc.cli.flags import Arguments, OneOf, bool_flag, help_suggestion, value_flag
 from svc.cli.globals import SvcCommand, SvcGroup, global_options, run_group
-from svc.errors import printable
+from svc.errors import SvcError, printable
 
 if TYPE_CHECKING:
     from svc.cli.federation.side import Side
+
+_WITHOUT_CLUSTER: Final = "without a cluster: --authority unix:///PATH names an svc-authority on this machine"
 
 
 def _side(values: Mapping[str, Any], ctx: click.Context, *, changes: bool) -> Side:
@@ -49,6 +52,17 @@ def _side(values: Mapping[str, Any], ctx: click.Context, *, changes: bool) -> Si
     )
 
 
+@contextmanager
+def _authority_named() -> Iterator[None]:
+    """Where there is no cluster, name the flag for an authority, which needs none."""
+    try:
+        yield
+    except SvcError as error:
+        if error.reason != "kubeconfig_unusable":
+            raise
+        raise CommandFailed(error, error.exit_status, remarks=(_WITHOUT_CLUSTER,)) from error
+
+
 def _required_file(values: Mapping[str, Any], ctx: click.Context) -> str:
     if not values["file"]:
         raise UsageRefused("flag --file is missing", help_suggestion(ctx))
@@ -68,7 +82,8 @@ def _run_export(ctx: click.Context, words: tuple[str, ...], **values: Any) -> in
     path = _required_file(values, ctx)
     from svc.cli.federation.exchange import run_export
 
-    return run_export(_side(values, ctx, changes=False), path, ctx.obj)
+    with _authority_named():
+        return run_export(_side(values, ctx, changes=False), path, ctx.obj)
 
 
 def _run_import(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
@@ -76,22 +91,24 @@ def _run_import(ctx: click.Context, words: tuple[str, ...], **values: Any) -> in
     path = _required_file(values, ctx)
     from svc.cli.federation.exchange import run_import
 
-    return run_import(
-        _side(values, ctx, changes=True),
-        path,
-        ctx.obj,
-        expected=values["expect_fingerprint"] or "",
-        endpoint=values["m2m_endpoint"] or "",
-        rebootstrap=values["rebootstrap"],
-        force=values["force_rebootstrap"],
-    )
+    with _authority_named():
+        return run_import(
+            _side(values, ctx, changes=True),
+            path,
+            ctx.obj,
+            expected=values["expect_fingerprint"] or "",
+            endpoint=values["m2m_endpoint"] or "",
+            rebootstrap=values["rebootstrap"],
+            force=values["force_rebootstrap"],
+        )
 
 
 def _run_info(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
     global_options(ctx)
     from svc.cli.federation.exchange import run_info
 
-    return run_info(_side(values, ctx, changes=False), values["output"], ctx.obj)
+    with _authority_named():
+        return run_info(_side(values, ctx, changes=False), values["output"], ctx.obj)
 
 
 def _run_connect(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
