@@ -21,7 +21,7 @@ from svc.spire.messages import EntryMessage
 #: The owner by default.
 OWN: Final = "svc."
 MAX_SELECTORS: Final = 64
-MAX_NAMES: Final = 64
+MAX_NAMES: Final = 128
 #: The longest life that can be asked for, in seconds: a server limits it further.
 MAX_TTL: Final = 2**31 - 1
 

@@ -10,7 +10,7 @@ fingerprint that verifies the package.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
@@ -34,10 +34,11 @@ from svc.kube.kinds import FOREIGN_CLUSTERS
 from svc.kube.status import apply_status, with_condition
 from svc.kube.times import to_time
 from svc.manager.context import ClusterContext, ClusterSpire
-from svc.manager.federation.foreign import ForeignRoots, PublishedRoots, RootsTooLarge
+from svc.manager.federation.foreign import PublishedRoots, RootsTooLarge, published_roots
 from svc.manager.federation.peers import (
     Judged,
     Pinned,
+    PinnedReader,
     Served,
     awaits_package,
     duplicates,
@@ -45,7 +46,6 @@ from svc.manager.federation.peers import (
     judge,
     peer_status,
     pin,
-    read_pinned,
     reason_word,
 )
 from svc.manager.federation.writer import BundleWriter
@@ -140,7 +140,8 @@ class BundleExchangeController:
         self._random = random
         self._peers = context.cache(FOREIGN_CLUSTERS, self._peers_changed)
         self._changed = changed
-        self._foreign = ForeignRoots(self._trust_domain)
+        self._pinned = PinnedReader()
+        self._followed: Mapping[str, tuple[object, ...]] = {}
         self._roots: PublishedRoots | None = None
         self._spire = spire
         self._every = spire.settings.every
@@ -159,7 +160,7 @@ class BundleExchangeController:
     def roots(self) -> PublishedRoots | None:
         """The post-quantum roots of all peers, on every replica; None as long as the peers are not known."""
         if self._roots is None and self._peers.synced.is_set():
-            self._roots = self._foreign.published(self._peers.objects.values())
+            self._roots = published_roots(self._peers.objects.values(), self._trust_domain, self._pinned.read)
         return self._roots
 
     async def follow(self) -> None:
@@ -189,8 +190,12 @@ class BundleExchangeController:
         return min(due, self._every)
 
     def _peers_changed(self) -> None:
-        self._roots = None
-        self._changed()
+        """The status of a peer is written at each poll; what is asked for and what is pinned are rarely others."""
+        followed = {each["metadata"]["uid"]: _followed(each) for each in self._peers.objects.values()}
+        if followed != self._followed or not self._peers.synced.is_set():
+            self._followed, self._roots = followed, None
+            self._pinned.keep(followed.keys())
+            self._changed()
 
     async def _all_kept(self) -> float:
         """Bring all peers forward; returns the seconds until the next one is due."""
@@ -216,7 +221,7 @@ class BundleExchangeController:
     async def _kept(self, found: Object, svid: X509Svid, refused: SvcError | None) -> None:
         """Bring one peer forward."""
         now, uid = self._now(), found["metadata"]["uid"]
-        former = read_pinned(found)
+        former = self._pinned.read(found)
         pinned: Pinned | None = None
         waiting: _Refused | None = None
         if refused is not None:
@@ -370,6 +375,12 @@ class BundleExchangeController:
                 "rebootstrap": former is not None and former.token != pinned.token,
             },
         )
+
+
+def _followed(found: Object) -> tuple[object, ...]:
+    """What a change of an object is looked at for."""
+    metadata, pinned = found["metadata"], (found.get("status") or {}).get("pinned") or {}
+    return metadata.get("generation"), metadata.get("deletionTimestamp"), pinned.get("data")
 
 
 def _complete(

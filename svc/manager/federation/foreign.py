@@ -7,9 +7,9 @@ They are those of the pinned packages, whatever the continuity is, as the bundle
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 from svc.errors import SvcError
 from svc.identity import TrustDomain
@@ -57,41 +57,27 @@ class PublishedRoots:
         return cls(data, b64u_encode(hashlib.sha256(data).digest()), tuple(left_out))
 
 
-class ForeignRoots:
+def published_roots(
+    objects: Iterable[Object], own: TrustDomain, read: Callable[[Object], Pinned | None] = read_pinned
+) -> PublishedRoots:
     """
-    Reads the objects of peers, each pinned package once.
+    Return the document for the objects of peers; the oldest come first.
 
     Args:
         own: the own trust domain, whose roots no peer gives.
+        read: returns what an object has pinned.
     """
-
-    def __init__(self, own: TrustDomain) -> None:
-        self._own = own
-        #: By the UID of the object: what its status has pinned, and what that says.
-        self._read: dict[str, tuple[Any, PqBundles | None]] = {}
-
-    def published(self, objects: Iterable[Object]) -> PublishedRoots:
-        """Return the document for the objects of now; the oldest come first."""
-        found = sorted(objects, key=lambda each: each["metadata"].get("creationTimestamp", ""))
-        ignored = duplicates(found)
-        former, self._read = self._read, {}
-        for each in found:
-            uid, data = each["metadata"]["uid"], _data(each)
-            if uid in ignored:
-                continue
-            known = former.get(uid)
-            self._read[uid] = known if known is not None and known[0] == data else (data, self._roots(each))
-        return PublishedRoots.of(roots for _data, roots in self._read.values() if roots is not None)
-
-    def _roots(self, found: Object) -> PqBundles | None:
-        pinned: Pinned | None = read_pinned(found)
-        if pinned is None:
-            return None
-        content = pinned.package.content
-        if content.trust_domain == self._own or content.trust_domain.name != found["spec"]["trustDomain"]:
-            return None
-        return PqBundles({content.trust_domain: content.pq})
+    found = sorted(objects, key=lambda each: each["metadata"].get("creationTimestamp", ""))
+    ignored = duplicates(found)
+    counting = [each for each in found if each["metadata"]["uid"] not in ignored]
+    roots = [_roots(each, own, read(each)) for each in counting]
+    return PublishedRoots.of(each for each in roots if each is not None)
 
 
-def _data(found: Object) -> Any:
-    return ((found.get("status") or {}).get("pinned") or {}).get("data")
+def _roots(found: Object, own: TrustDomain, pinned: Pinned | None) -> PqBundles | None:
+    if pinned is None:
+        return None
+    content = pinned.package.content
+    if content.trust_domain == own or content.trust_domain.name != found["spec"]["trustDomain"]:
+        return None
+    return PqBundles({content.trust_domain: content.pq})

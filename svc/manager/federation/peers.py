@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -107,13 +107,37 @@ def duplicates(objects: Iterable[Object]) -> dict[str, PeerDuplicate]:
     return found
 
 
-def read_pinned(found: Object) -> Pinned | None:
+class PinnedReader:
+    """Reads what objects have pinned; of each one a package is verified when it is another one than before."""
+
+    def __init__(self) -> None:
+        #: By the UID of the object: the data of its status, and the package.
+        self._known: dict[str, tuple[str, VerifiedPackage]] = {}
+
+    def read(self, found: Object) -> Pinned | None:
+        """See :func:`read_pinned`."""
+        uid = found["metadata"]["uid"]
+
+        def verify(data: bytes) -> VerifiedPackage:
+            text, known = found["status"]["pinned"]["data"], self._known.get(uid)
+            if known is None or known[0] != text:
+                known = self._known[uid] = text, verify_package(data)
+            return known[1]
+
+        return read_pinned(found, verify)
+
+    def keep(self, uids: Collection[str]) -> None:
+        """Forget all other objects."""
+        self._known = {uid: each for uid, each in self._known.items() if uid in uids}
+
+
+def read_pinned(found: Object, verify: Callable[[bytes], VerifiedPackage] = verify_package) -> Pinned | None:
     """Read what the status of an object has pinned; None where there is nothing, or no valid package."""
     status = found.get("status") or {}
     try:
         data = base64.b64decode(status["pinned"]["data"], validate=True)
         return Pinned(
-            verify_package(data),
+            verify(data),
             Continuity(status["continuity"]),
             status.get("observedRebootstrapToken", ""),
             from_time(status.get("lastSuccess")),

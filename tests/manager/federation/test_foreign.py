@@ -7,12 +7,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from svc.federation.package import VerifiedPackage
+from svc.federation.package import VerifiedPackage, verify_package
 from svc.identity import TrustDomain, X509Bundle
 from svc.identity.pqbundle import PqBundle, PqBundles
-from svc.manager.federation import foreign
-from svc.manager.federation.foreign import ForeignRoots, PublishedRoots
-from svc.manager.federation.peers import Judged, Pinned, peer_status, read_pinned
+from svc.manager.federation import peers
+from svc.manager.federation.foreign import PublishedRoots, published_roots
+from svc.manager.federation.peers import Judged, Pinned, PinnedReader, peer_status
 from tests.federation.material import PARTNER, PROD, full_content, signed
 from tests.vectors.material import NOW
 
@@ -33,26 +33,24 @@ class ForeignRootsTests(SynchronousTestCase):
         """Read nothing yet."""
         self.prod = signed(pq=full_content().pq)
         self.partner = signed(trust_domain=PARTNER, pq=PqBundle(7, X509Bundle(PARTNER)))
-        self.roots = ForeignRoots(OWN)
 
-    def published(self, *objects: dict[str, Any]) -> dict[TrustDomain, PqBundle]:
+    def published(self, *objects: dict[str, Any], own: TrustDomain = OWN) -> dict[TrustDomain, PqBundle]:
         """What is published for objects."""
-        return dict(PqBundles.parse(self.roots.published(objects).data).entries)
+        return dict(PqBundles.parse(published_roots(objects, own).data).entries)
 
     def test_all_peers(self) -> None:
         """Those of all pinned packages; a change is another version, and what has not changed is the same one."""
         both = (peer(self.prod), peer(self.partner, "2"))
-        first = self.roots.published(both)
+        first = published_roots(both, OWN)
         wanted = {PROD: full_content().pq, PARTNER: PqBundle(7, X509Bundle(PARTNER))}
         self.assertEqual(wanted, dict(PqBundles.parse(first.data).entries))
-        self.assertEqual(first, self.roots.published(reversed(both)))
-        self.assertNotEqual(first.version, self.roots.published(both[:1]).version)
+        self.assertEqual(first, published_roots(reversed(both), OWN))
+        self.assertNotEqual(first.version, published_roots(both[:1], OWN).version)
         self.assertEqual({}, self.published())
 
     def test_ignored(self) -> None:
         """Nothing of the own trust domain, of another one than the spec names, and where no package is pinned."""
-        self.roots = ForeignRoots(PROD)
-        self.assertEqual({}, self.published(peer(self.prod)))
+        self.assertEqual({}, self.published(peer(self.prod), own=PROD))
         self.assertEqual({}, self.published(peer(self.partner, trustDomain="other.example.org")))
         self.assertEqual({}, self.published({**peer(self.partner), "status": {}}))
         damaged = peer(self.partner)
@@ -67,22 +65,27 @@ class ForeignRootsTests(SynchronousTestCase):
 
     def test_read_once(self) -> None:
         """A package is verified when it is pinned, and not when anything else of its object changes."""
-        read: list[str] = []
+        verified: list[bytes] = []
 
-        def counted(found: dict[str, Any]) -> Pinned | None:
-            read.append(found["metadata"]["uid"])
-            return original(found)
+        def counted(data: bytes) -> VerifiedPackage:
+            verified.append(data)
+            return verify_package(data)
 
-        original = read_pinned
-        self.patch(foreign, "read_pinned", counted)
-        found = peer(self.prod)
-        self.published(found)
-        found["status"]["nextPoll"] = "2026-01-01T00:00:00Z"
-        self.published(found, peer(self.partner, "2"))
-        self.assertEqual(["1", "2"], read)
+        self.patch(peers, "verify_package", counted)
+        reader, found = PinnedReader(), peer(self.prod)
+        first = reader.read(found)
+        found["status"]["continuity"] = "broken"
+        second = reader.read(found)
+        assert first is not None and second is not None
+        self.assertEqual((1, "broken"), (len(verified), second.continuity.value))
+        self.assertIs(first.package, second.package)
         newer = signed(issued=NOW + timedelta(days=1), pq=PqBundle(4, X509Bundle(PROD)))
-        self.assertEqual(4, self.published(peer(newer), peer(self.partner, "2"))[PROD].sequence)
-        self.assertEqual(["1", "2", "1"], read)
+        third = reader.read(peer(newer))
+        self.assertEqual((2, newer.content), (len(verified), third and third.package.content))
+        reader.keep(())
+        reader.read(peer(newer))
+        self.assertEqual(3, len(verified))
+        self.assertIsNone(reader.read({**found, "status": {}}))
 
     def test_limit(self) -> None:
         """What does not fit is left out and named; at the limit exactly all fit."""
