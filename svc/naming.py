@@ -89,6 +89,9 @@ POLICY_PATH: Final = "/v1/policy"
 FOREIGN_PQ_PATH: Final = "/v1/foreign-pq-bundle"
 #: Octets of the post-quantum roots of all peers together; with the own ones they fit into a file that verifiers read.
 MAX_FOREIGN_PQ: Final = 3 * 1024 * 1024
+#: Where workloads get statements of it, and the audience of the service account tokens by which they prove their pod.
+STATEMENT_PATH: Final = "/v1/statement"
+AUDIENCE_POD_TOKEN: Final = MANAGER
 #: The ConfigMap and the Secret with the configuration of the manager, in its namespace.
 MANAGER_CONFIG: Final = "svc-manager-config"
 #: Secrets with a license: their type, the label by which the manager finds them, the key of the file, and their names.

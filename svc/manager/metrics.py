@@ -80,6 +80,8 @@ class ManagerMetrics:
         self._policies = gauge("svc_manager_policies_total", "Policies, by the kind cluster or namespace", ["kind"])
         text = "Answers to proxies that ask for the policies of their namespace"
         self._policy_requests = counter("svc_manager_policy_requests", text, ["result"])
+        text = "Answers to proxies that ask for the statement of their pod"
+        self._statement_requests = counter("svc_manager_statement_requests", text, ["result"])
         text = "Bundles and packages: fetched from a peer (pull), served to one or written to SPIRE (push)"
         self._exchanges = counter("svc_manager_bundle_exchange", text, ["direction", "result"])
         self._begin(controllers)
@@ -92,6 +94,7 @@ class ManagerMetrics:
             self._policies.labels(kind)
         for result in ("sent", "unchanged", "denied", "not_ready"):
             self._policy_requests.labels(result)
+            self._statement_requests.labels(result)
         for result in ("success", "error"):
             for what in UPKEEP:
                 self._upkeep.labels(what, result)
@@ -123,6 +126,10 @@ class ManagerMetrics:
     def policies_requested(self, result: str) -> None:
         """Count an answer to a proxy."""
         self._policy_requests.labels(result).inc()
+
+    def statements_requested(self, result: str) -> None:
+        """Count an answer to a proxy."""
+        self._statement_requests.labels(result).inc()
 
     def reloaded(self) -> None:
         """Count that a configuration was put in force."""

@@ -19,6 +19,9 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svc.errors import SvcError
+from svc.identity import SpiffeID, X509Svid
+from svc.identity.matchers import parse_matcher
+from svc.injection import InjectionSettings
 from svc.kube.cache import run_all
 from svc.kube.client import Client, connect
 from svc.kube.errors import KubernetesError
@@ -40,8 +43,13 @@ from svc.manager.metricspage.access import MetricsAccess
 from svc.manager.networkpolicies.controller import LONGEST_PAUSE, NetworkPolicyController
 from svc.manager.policies.controller import PolicyController
 from svc.manager.policies.review import LicenseEffect
-from svc.manager.policies.server import PolicyServer
+from svc.manager.policies.server import PolicyServer, Refused
 from svc.manager.reviews import Reviews
+from svc.manager.statements.decision import Account
+from svc.manager.statements.endpoint import StatementPages
+from svc.manager.statements.issuing import StatementIssuer
+from svc.manager.statements.signing import ManagerKeys
+from svc.notary.pqleaf import PqLeaf
 from svc.process.clock import utc_now
 from svc.process.daemon import Daemon
 from svc.process.history import Totals
@@ -50,6 +58,8 @@ from svc.telemetry.events.manager import ManagerEvent
 from svc.telemetry.health import Health
 from svc.telemetry.log_limits import FailureStreak
 from svc.telemetry.logs import emit, log_reload, log_reload_refused
+from svc.transport.creators import TlsIdentity
+from svc.workload.pqclient import fetch_pq_leaf
 
 Changed = Callable[[], object]
 #: A configuration of the cluster is in force, and it was read from the API server.
@@ -228,16 +238,43 @@ class Manager(Daemon[ManagerSettings]):
         address = self.settings.controlPlaneAddr
         if spire is None or address is None:
             return None
+        injection = context.settings.injection
         return PolicyServer(
             context,
             spire,
             address,
             self._reactor,
-            ready=lambda: self._entries is not None and self._entries.synced,
-            namespace_of=lambda spiffe_id: None if self._entries is None else self._entries.namespace_of(spiffe_id),
+            ready=self._accounts_known,
+            namespace_of=lambda spiffe_id: None if (found := self._account_of(spiffe_id)) is None else found.namespace,
             published=lambda namespace: None if self._policies is None else self._policies.published(namespace),
             roots=lambda: None if self._exchange is None else self._exchange.roots,
+            statements=None if injection is None else partial(self._statement_pages, context, injection),
         )
+
+    def _statement_pages(
+        self, context: ClusterContext, injection: InjectionSettings, identity: TlsIdentity, refused: Refused
+    ) -> StatementPages:
+        def leaf_of(svid: X509Svid) -> asyncio.Future[PqLeaf]:
+            leaf = fetch_pq_leaf(
+                str(injection.pqIssuer),
+                svid,
+                identity,
+                self._reactor,
+                now=self._now,
+                expected=parse_matcher(injection.pqIssuerID),
+            )
+            return leaf.asFuture(asyncio.get_running_loop())
+
+        issuer = StatementIssuer(context, ManagerKeys(identity, leaf_of, self._now).current, os.urandom)
+        counted = context.metrics.statements_requested
+        return StatementPages(issuer, self._accounts_known, self._account_of, counted, refused, self._now)
+
+    def _accounts_known(self) -> bool:
+        return self._entries is not None and self._entries.synced
+
+    def _account_of(self, spiffe_id: SpiffeID) -> Account | None:
+        found = None if self._entries is None else self._entries.account_of(spiffe_id)
+        return None if found is None else Account(*found)
 
     def _configured(self, client: Client, configuration: ManagerConfiguration) -> None:
         """Run the controllers under another configuration; those before are cancelled first."""

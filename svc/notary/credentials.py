@@ -80,7 +80,7 @@ class CredentialSet:
         Raises:
             EnvelopeError: where the keys cannot satisfy the profile.
         """
-        signers = _signers(svid, pq_leaf, profile)
+        signers = signing_keys(svid, pq_leaf, profile)
         statement = issue_statement(svid, facts, signers, now, random)
         server = Peer(spiffe_id=svid.spiffe_id, thumbprint=signers[0].thumbprint)
         return cls(svid, pq_leaf, facts, profile, statement, signers, server)
@@ -140,7 +140,13 @@ def _leaf_of(pq_leaf: PqLeaf | None) -> object:
     return None if pq_leaf is None else pq_leaf.chain[0]
 
 
-def _signers(svid: X509Svid, pq_leaf: PqLeaf | None, profile: Profile) -> tuple[Signer, ...]:
+def signing_keys(svid: X509Svid, pq_leaf: PqLeaf | None, profile: Profile) -> tuple[Signer, ...]:
+    """
+    Return the keys that sign under a profile.
+
+    Raises:
+        NotaryRefused: ``notary_unavailable``, where SVID and leaf cannot satisfy it.
+    """
     own = Signer.from_svid(svid)
     signers: tuple[Signer, ...] = (own,)
     lacking = ""

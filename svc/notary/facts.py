@@ -84,8 +84,8 @@ class WorkloadFacts:
     The facts in a statement; absent ones are None.
 
     ``pod_name`` may be the host name. ``containers`` is empty where they are not known. ``truncated`` lists the facts
-    that are absent and the labels and annotations that are withheld, as ``podUID``, ``labels/<name>``,
-    ``annotations/<name>``.
+    that are absent and the labels and annotations that are withheld, as ``podUID``,
+    ``containers/<name>/imageDigest``, ``labels/<name>``, ``annotations/<name>``.
     """
 
     namespace: str | None = None
@@ -143,6 +143,7 @@ class WorkloadFacts:
             for name, value in (("containers", listed), ("labels", labels), ("annotations", annotations))
             if value is None
         ]
+        absent += [f"containers/{each.name}/imageDigest" for each in listed or () if each.image_digest is None]
         return cls(
             namespace=namespace or None,
             service_account=service_account or None,

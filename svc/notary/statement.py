@@ -96,23 +96,25 @@ class StatementEvidence:
 
 
 def issue_statement(
-    subject: X509Svid,
+    subject: X509Svid | SvidEvidence,
     facts: WorkloadFacts,
     signers: Sequence[Signer],
     now: datetime,
     random: Callable[[int], bytes],
     issuer: SpiffeID | None = None,
+    life: timedelta | None = None,
 ) -> Statement:
     """
     Issue and sign a statement.
 
     Args:
-        subject: the workload's SVID.
+        subject: the workload's SVID; a central issuer has that of the handshake.
         facts: the other facts about it.
         signers: the keys of the issuer with their leaves.
         now: the time of issue.
         random: returns that many secure random octets.
         issuer: the central issuer's identity; None where the workload issues its own.
+        life: how long it is valid at most; None for as long as its certificates are.
 
     Raises:
         EnvelopeError: where the signers cannot make one envelope.
@@ -120,6 +122,8 @@ def issue_statement(
     leaves = [subject.leaf] + [signer.chain[0] for signer in signers if signer.chain]
     issued = now.astimezone(UTC).replace(microsecond=0)
     expires = min(leaf.not_valid_after_utc for leaf in leaves)
+    if life is not None:
+        expires = min(expires, issued + life)
     not_before = max([issued - _BACKDATED, *(leaf.not_valid_before_utc for leaf in leaves)])
     claims: dict[str, object] = {
         "iss": str(issuer or subject.spiffe_id),

@@ -162,6 +162,7 @@ ELSEWHERE: Final = {
     "svc_manager_agent_sources_sync_errors_total": f"{_ENTRIES}test_workload_api_away",
     "svc_proxy_policy_watch_errors_total": "tests.integration.test_policy_endpoint.EndpointTests.test_manager_away",
     "svc_manager_policy_requests_total": "tests.manager.test_metrics.ManagerMetricsTests.test_policy_requests",
+    "svc_manager_statement_requests_total": "tests.integration.test_manager_statements.StatementTests.test_own_pod",
     "svc_manager_bundle_exchange_total": "tests.integration.test_manager_peers.PeersTests.test_polled",
     "svc_proxy_upstream_connections_closed_total": (
         "tests.integration.test_proxy_ended_credentials.PeerTests.test_peer_of_an_outbound_listener"

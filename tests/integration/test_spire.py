@@ -64,7 +64,7 @@ def _spire(stack: ExitStack) -> RunningSpire:
 SPIRE = Shared(_spire)
 
 
-def issuer_beside(stack: ExitStack, spire: RunningSpire) -> RunningAuthority:
+def issuer_beside(stack: ExitStack, spire: RunningSpire, **keys: Any) -> RunningAuthority:
     """Start ``svc-authority`` as PQ issuer only."""
     issuer = RunningAuthority(spire.trust_domain)
     stack.callback(issuer.stop)
@@ -72,7 +72,7 @@ def issuer_beside(stack: ExitStack, spire: RunningSpire) -> RunningAuthority:
         "trustDomain": spire.trust_domain,
         "adminAddr": "0",
         "workloadApi": spire.address,
-        "pqIssuer": {"socket": issuer.pq_address, "bundleFile": str(issuer.pq_bundle_path)},
+        "pqIssuer": {"socket": issuer.pq_address, "bundleFile": str(issuer.pq_bundle_path), **keys},
     }
     return issuer.start()
 

@@ -112,6 +112,12 @@ class ManagerMetricsTests(SynchronousTestCase):
         self.metrics.policies_requested("sent")
         self.assertEqual(1.0, self.value("policy_requests_total", result="sent"))
 
+    def test_statement_requests(self) -> None:
+        """The same for statements."""
+        self.assertEqual(0.0, self.value("statement_requests_total", result="denied"))
+        self.metrics.statements_requested("denied")
+        self.assertEqual(1.0, self.value("statement_requests_total", result="denied"))
+
     def test_reloads(self) -> None:
         """A success is that of all sources, an error that of one."""
         self.metrics.reloaded()

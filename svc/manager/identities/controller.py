@@ -50,8 +50,8 @@ class EntryController:
         self._ttl = int(spire.settings.x509SvidTtl)
         self._namespace = context.namespace
         self._changed = changed
-        #: The namespaces of the identities of service accounts; None when it is to be made anew.
-        self._table: dict[SpiffeID, str] | None = None
+        #: Namespace and name of the service accounts by their identities; None when it is to be made anew.
+        self._table: dict[SpiffeID, tuple[str, str]] | None = None
         self._written: frozenset[str] = frozenset()
         self._peers = (
             None if context.settings.federation is None else context.cache(FOREIGN_CLUSTERS, self._peers_changed)
@@ -72,11 +72,11 @@ class EntryController:
         """Whether all namespaces and service accounts were read once."""
         return self._namespaces.synced.is_set() and self._accounts.synced.is_set()
 
-    def namespace_of(self, spiffe_id: SpiffeID) -> str | None:
-        """Return the namespace of the service account whose entry has an identity; None where there is none."""
+    def account_of(self, spiffe_id: SpiffeID) -> tuple[str, str] | None:
+        """Return namespace and name of the service account whose entry has an identity; None where there is none."""
         if self._table is None:
             self._table = {
-                account_id(self._trust_domain, namespace, name): namespace
+                account_id(self._trust_domain, namespace, name): (namespace, name)
                 for namespace, name in self._accounts.objects
                 if ("", namespace) in self._namespaces.objects
             }

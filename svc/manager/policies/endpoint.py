@@ -9,7 +9,6 @@ section 4.3) the answer comes when there is another list, or 304 after that time
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,19 +17,16 @@ from typing import Final, Protocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 from twisted.web.http import Request as BareRequest
-from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
 from svc.errors import Reason, SvcError, printable
 from svc.identity import SpiffeID
 from svc.naming import FOREIGN_PQ_PATH, POLICY_PATH
 from svc.pages.callers import caller_of, error_status, send_json, send_problem
+from svc.pages.waiting import MAX_WAIT, WaitingPages, close_after, preferred_wait, single_header
 
-#: Seconds that a request waits at most.
-MAX_WAIT: Final = 50.0
 _POLICIES: Final = POLICY_PATH.encode("ascii")
 _ROOTS: Final = FOREIGN_PQ_PATH.encode("ascii")
-_WAIT: Final = re.compile(rb"(?:\A|[\s,;])wait=([0-9]{1,6})(?:[\s,;]|\Z)", re.IGNORECASE)
 
 
 class PolicyRequestRefused(SvcError):
@@ -74,7 +70,7 @@ class _Waiting:
     end: IDelayedCall
 
 
-class PolicyPages(Resource):
+class PolicyPages(WaitingPages):
     """
     All paths of the endpoint.
 
@@ -88,8 +84,6 @@ class PolicyPages(Resource):
         clock: measures how long requests wait.
         now: returns the time, aware.
     """
-
-    isLeaf = True
 
     def __init__(
         self,
@@ -113,7 +107,6 @@ class PolicyPages(Resource):
         self._clock = clock
         self._now = now
         self._waiting: dict[_Waiting, None] = {}
-        self._released = False
 
     def render(self, request: BareRequest) -> bytes | int:
         """Answer a request, or let it wait."""
@@ -130,11 +123,11 @@ class PolicyPages(Resource):
             found = self._found(request, evidence.spiffe_id)
         except PolicyRequestRefused as error:
             return self._deny(request, error, evidence.spiffe_id)
-        if self._released or left <= MAX_WAIT:
+        if self.released or left <= MAX_WAIT:
             # The next request comes to another replica, or with the SVID of then.
-            _close(request)
-        version = _single(request, b"if-none-match")
-        seconds = 0.0 if self._released else min(_wait(request), MAX_WAIT, left)
+            close_after(request)
+        version = single_header(request, b"if-none-match")
+        seconds = 0.0 if self.released else min(preferred_wait(request), MAX_WAIT, left)
         if found is not None and version == _tag(found) and seconds > 0:
             self._wait(request, evidence.spiffe_id, version, seconds)
             return NOT_DONE_YET
@@ -152,10 +145,10 @@ class PolicyPages(Resource):
                 self._finish(each, self._answer(each.request, found, each.version))
 
     def release(self) -> None:
-        """Let nobody wait any more, and close connections with their next answer: another replica goes on with them."""
-        self._released = True
+        """See :class:`~svc.pages.waiting.WaitingPages`."""
+        super().release()
         for each in list(self._waiting):
-            _close(each.request)
+            close_after(each.request)
             self._finish(each, self._unchanged(each.request, each.version))
 
     def _found(self, request: BareRequest, spiffe_id: SpiffeID) -> Published | None:
@@ -220,21 +213,5 @@ class PolicyPages(Resource):
         waiting.request.finish()
 
 
-def _close(request: BareRequest) -> None:
-    """End the connection with this answer."""
-    request.channel.persistent = False
-    request.setHeader(b"connection", b"close")
-
-
 def _tag(found: Published) -> bytes:
     return b'"%s"' % found.version.encode("ascii")
-
-
-def _single(request: BareRequest, name: bytes) -> bytes:
-    values = request.requestHeaders.getRawHeaders(name)
-    return values[-1] if values else b""
-
-
-def _wait(request: BareRequest) -> float:
-    match = _WAIT.search(_single(request, b"prefer"))
-    return 0.0 if match is None else float(match[1])

@@ -9,17 +9,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
+from twisted.web.resource import IResource
 
 from svc.errors import SvcError
 from svc.identity import SpiffeID, SvidEvidence, TrustDomain
 from svc.manager.context import ClusterContext, ClusterSpire
 from svc.manager.policies.endpoint import PolicyPages, PolicyRequestRefused, Published
-from svc.pages.callers import TlsCaller, caller_site
+from svc.naming import FOREIGN_PQ_PATH, POLICY_PATH
+from svc.pages.callers import Folder, TlsCaller, caller_site
 from svc.pages.mutual_tls import TlsListener
+from svc.pages.waiting import WaitingPages
 from svc.policyfiles.published import PublishedPolicies
 from svc.settings import HostPort
 from svc.telemetry.events.manager import ManagerEvent
@@ -46,14 +50,20 @@ _MAX_KINDS: Final = 1024
 _KEPT: Final = "policy-endpoint"
 
 
+#: Receives a refusal, and to whom.
+Refused = Callable[[SvcError, SpiffeID | None], None]
+
+
 class PolicyServer:
     """
-    Serves policies to workloads, and the roots of peers to agents.
+    Serves policies and statements to workloads, and the roots of peers to agents.
 
     Args:
         address: where.
         reactor: the asyncio reactor.
         ready: see :class:`~svc.manager.policies.endpoint.PolicyPages`, as the three that follow.
+        statements: makes the pages for statements from the manager's identity and what receives refusals; None where
+            there are none.
     """
 
     log = Logger()
@@ -69,6 +79,7 @@ class PolicyServer:
         namespace_of: Callable[[SpiffeID], str | None],
         published: Callable[[str], PublishedPolicies | None],
         roots: Callable[[], Published | None],
+        statements: Callable[[TlsIdentity, Refused], WaitingPages] | None,
     ) -> None:
         self._context = context
         self._reactor = reactor
@@ -82,16 +93,24 @@ class PolicyServer:
             published,
             roots,
             context.metrics.policies_requested,
-            self._record,
+            partial(self._record, ManagerEvent.POLICIES_DENIED),
             clock=reactor,
             now=context.now,
         )
+        root, version = Folder(), Folder()
+        root.putChild(b"v1", version)
+        for path in (POLICY_PATH, FOREIGN_PQ_PATH):
+            version.putChild(path.rpartition("/")[2].encode("ascii"), self._pages)
+        self._statements = None
+        if statements is not None:
+            self._statements = statements(spire, partial(self._record, ManagerEvent.STATEMENT_DENIED))
+            version.putChild(b"statement", self._statements)
         self._listener = policy_listener(
             TcpAddress(address.host, address.port),
             spire,
             context.trust_domain,
-            self._pages,
-            self._record,
+            root,
+            partial(self._record, ManagerEvent.POLICIES_DENIED),
             now=context.now,
             reactor=reactor,
         )
@@ -103,6 +122,7 @@ class PolicyServer:
 
     async def run(self) -> None:
         """Serve until cancelled."""
+        beside = None if self._statements is None else asyncio.ensure_future(self._statements.run())
         try:
             while True:
                 if not self._listener.running:
@@ -114,6 +134,10 @@ class PolicyServer:
                 self._due = None
             closed = self._listener.stopService()
             self._pages.release()
+            if self._statements is not None and beside is not None:
+                self._statements.release()
+                beside.cancel()
+                await asyncio.wait((beside,))
             if closed is not None:
                 await closed.asFuture(asyncio.get_running_loop())
 
@@ -142,12 +166,12 @@ class PolicyServer:
         self._due = None
         self._pages.changed()
 
-    def _record(self, error: SvcError, spiffe_id: SpiffeID | None) -> None:
+    def _record(self, event: ManagerEvent, error: SvcError, spiffe_id: SpiffeID | None) -> None:
         omitted = self._limiter.admit((spiffe_id, error.reason), self._reactor.seconds())
         if omitted is not None:
             emit(
                 self.log,
-                ManagerEvent.POLICIES_DENIED,
+                event,
                 peer_spiffe_id=None if spiffe_id is None else str(spiffe_id),
                 detail_reason=error.reason,
                 detail=str(error),
@@ -159,8 +183,8 @@ def policy_listener(
     address: TcpAddress,
     identity: TlsIdentity,
     trust_domain: TrustDomain,
-    pages: PolicyPages,
-    refused: Callable[[SvcError, SpiffeID | None], None],
+    pages: IResource,
+    refused: Refused,
     *,
     now: Callable[[], datetime],
     reactor: Any,
@@ -201,7 +225,7 @@ def policy_listener(
 class _Handshakes(NullObserver):
     """Reports peers whose identity is refused in the handshake."""
 
-    def __init__(self, refused: Callable[[SvcError, SpiffeID | None], None]) -> None:
+    def __init__(self, refused: Refused) -> None:
         self._refused = refused
 
     def handshake_failed(self, role: Role, error: TransportError, address: str) -> None:

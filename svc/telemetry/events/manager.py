@@ -100,6 +100,13 @@ class ManagerEvent(Event):
         "success",
         "a SPIRE instance is ready, or no longer",
     )
+    STATEMENT_DENIED = (
+        "svc.manager.statement.denied",
+        SECURITY,
+        WARN,
+        "failure",
+        "a workload did not get a statement",
+    )
     RECONCILE_FAILED = (
         "svc.manager.reconcile.failed",
         OPERATIONAL,

@@ -15,7 +15,8 @@ from twisted.web.test.requesthelper import DummyRequest
 
 from svc.identity import SpiffeID
 from svc.manager.federation.foreign import PublishedRoots
-from svc.manager.policies.endpoint import MAX_WAIT, PolicyPages, PolicyRequestRefused
+from svc.manager.policies.endpoint import PolicyPages, PolicyRequestRefused
+from svc.pages.waiting import MAX_WAIT
 from svc.policyfiles.published import PublishedPolicies
 from tests.manager.policies.objects import policy_object, rules
 
