@@ -46,6 +46,7 @@ class CredentialSet:
         statement: the statement, signed once.
         signers: the keys that sign statement and receipts.
         server: the identity that receipts name.
+        central: the statement, where a central issuer has issued it; its end is that of the credentials.
     """
 
     svid: X509Svid
@@ -55,6 +56,7 @@ class CredentialSet:
     statement: Statement
     signers: tuple[Signer, ...]
     server: Peer
+    central: Statement | None = None
 
     @classmethod
     def issue(
@@ -65,9 +67,10 @@ class CredentialSet:
         profile: Profile,
         now: datetime,
         random: Callable[[int], bytes],
+        central: Statement | None = None,
     ) -> CredentialSet:
         """
-        Make a credential set and sign its statement.
+        Make a credential set, and sign its statement where no central issuer has.
 
         Args:
             svid: the SVID.
@@ -76,14 +79,15 @@ class CredentialSet:
             profile: the local profile.
             now: the time of issue, aware.
             random: returns that many secure random octets.
+            central: the statement of a central issuer about this SVID; None where the workload issues its own.
 
         Raises:
             EnvelopeError: where the keys cannot satisfy the profile.
         """
         signers = signing_keys(svid, pq_leaf, profile)
-        statement = issue_statement(svid, facts, signers, now, random)
+        statement = central or issue_statement(svid, facts, signers, now, random)
         server = Peer(spiffe_id=svid.spiffe_id, thumbprint=signers[0].thumbprint)
-        return cls(svid, pq_leaf, facts, profile, statement, signers, server)
+        return cls(svid, pq_leaf, facts, profile, statement, signers, server, central)
 
     @property
     def spiffe_id(self) -> SpiffeID:
@@ -122,13 +126,26 @@ class CredentialSet:
         lifetime = self.expires - self.statement.issued
         return max(self.expires - _CLOSE_BEFORE, self.statement.issued + lifetime * _CLOSE_SHARE)
 
-    def is_built_from(self, svid: X509Svid, pq_leaf: PqLeaf | None, facts: WorkloadFacts, profile: Profile) -> bool:
+    @property
+    def issuer(self) -> str:
+        """Who issued the statement."""
+        return str(self.statement.claims["iss"])
+
+    def is_built_from(
+        self,
+        svid: X509Svid,
+        pq_leaf: PqLeaf | None,
+        facts: WorkloadFacts,
+        profile: Profile,
+        central: Statement | None = None,
+    ) -> bool:
         """Return whether these inputs would give the same credential set, so that no new statement is needed."""
         return (
             self.svid.leaf == svid.leaf
             and _leaf_of(self.pq_leaf) == _leaf_of(pq_leaf)
             and self.facts == facts
             and self.profile is profile
+            and self.central is central
         )
 
     def valid_at(self, now: datetime) -> bool:

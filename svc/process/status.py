@@ -34,6 +34,7 @@ class IdentityStatus:
         statement_id: the workload statement that was issued with it.
         pq_not_after: the end of the post-quantum leaf.
         not_before: the beginning of the SVID.
+        statement_issuer: who issued that statement: the workload itself, or a central issuer.
     """
 
     spiffe_id: str
@@ -43,6 +44,7 @@ class IdentityStatus:
     profile: str | None = None
     pq_not_after: datetime | None = None
     not_before: datetime | None = None
+    statement_issuer: str | None = None
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from svc.process.settings import DaemonSettings
 from svc.process.values import (
     SOCKET_PATTERN,
     AlpnName,
+    FilePath,
     ListenerName,
     MatcherText,
     OptionalAddress,
@@ -544,6 +545,9 @@ class ProxySettings(DaemonSettings):
     gives the policies of the cluster by mutual TLS as soon as they change. `policy.clusterFiles` are in force until its
     first answer. *Together*: with `policy.clusterFiles`, without which a start would be under no policy of the
     cluster."""
+    controlPlaneToken: FilePath | None = None
+    """The file with the service account token by which the manager knows the pod, and issues its
+    [statement](manager.md#central-statements). *Together*: with `controlPlane`."""
     listeners: Annotated[Items[ListenerSettings], AfterValidator(_not_empty), Field(json_schema_extra={"minItems": 1})]
     """At least one."""
 
@@ -580,6 +584,12 @@ class ProxySettings(DaemonSettings):
     def _cluster_at_the_start(self) -> Self:
         if self.controlPlane is not None and not self.policy.clusterFiles:
             raise ValueError("policy.clusterFiles beside controlPlane: they are in force until the manager answers")
+        return self
+
+    @model_validator(mode="after")
+    def _token_for_the_manager(self) -> Self:
+        if self.controlPlaneToken is not None and self.controlPlane is None:
+            raise ValueError("controlPlane beside controlPlaneToken: the manager that the token is for")
         return self
 
     @model_validator(mode="after")

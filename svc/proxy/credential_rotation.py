@@ -24,6 +24,7 @@ from svc.identity import BundleSet, SpiffeID, X509Svid
 from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
+from svc.notary.statement import Statement
 from svc.store.interface import INotaryStore
 from svc.transport.evidence import PeerEvidence
 from svc.workload.errors import CredentialsMissing, IdentityWithdrawn
@@ -68,6 +69,7 @@ class CredentialRotation(Service):
     Makes credential sets from a source and keeps them while they are valid.
 
     ``obtain_leaf`` is None where the profile needs no post-quantum leaf, ``store`` where there is no notary.
+    ``obtain_statement`` returns the statement of a central issuer about an SVID, or None while there is none.
     ``withdrawal_grace`` is for how many seconds credentials of a former identity serve at most, while those of the
     identity that replaced it cannot be made.
     """
@@ -88,11 +90,13 @@ class CredentialRotation(Service):
         random: Callable[[int], bytes],
         jitter: Callable[[], float] = lambda: 1.0,
         withdrawal_grace: float = WITHDRAWAL_GRACE_SECONDS,
+        obtain_statement: Callable[[X509Svid], Deferred[Statement | None]] | None = None,
     ) -> None:
         self._source = source
         self._profile = profile
         self._facts = facts
         self._obtain_leaf = obtain_leaf
+        self._obtain_statement = obtain_statement
         self._store = store
         self._observer = observer
         self._clock = clock
@@ -271,6 +275,11 @@ class CredentialRotation(Service):
         made.addErrback(self._failed)
         made.addCallback(self._attempted)
 
+    def statement_changed(self) -> None:
+        """Use another statement of the central issuer."""
+        if self.running and self._retry is None:
+            self._refresh()
+
     def retry(self) -> None:
         """Make the next attempt now, where one has failed and the next waits for its time: its cause is gone."""
         if self._retry is not None and self._retry.active():
@@ -300,12 +309,13 @@ class CredentialRotation(Service):
             else:
                 asked = True
                 leaf = await self._obtained(self._obtain_leaf, svid)
-                if self._source.svid.spiffe_id != svid.spiffe_id:
-                    # The identity was replaced meanwhile and another attempt follows; a withdrawn one raises.
-                    return
+        central = None if self._obtain_statement is None else await self._obtain_statement(svid)
+        if self._source.svid.spiffe_id != svid.spiffe_id:
+            # The identity was replaced meanwhile and another attempt follows; a withdrawn one raises.
+            return
         current = self.current
-        if current is None or not current.is_built_from(svid, leaf, facts, self._profile):
-            self._use(CredentialSet.issue(svid, leaf, facts, self._profile, self._wall(), self._random))
+        if current is None or not current.is_built_from(svid, leaf, facts, self._profile, central):
+            self._use(CredentialSet.issue(svid, leaf, facts, self._profile, self._wall(), self._random, central))
         elif not asked:
             # A check that finds the credentials current does not count as an attempt.
             self._credit += 1.0

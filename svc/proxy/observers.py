@@ -418,6 +418,7 @@ class CredentialReports:
         self._health = health
         self._failures = FailureStreak()
         self._leaf_failures = FailureStreak()
+        self._statement_failures = FailureStreak()
         self._leaf_error: SvcError | None = None
         self._issuer_lost = False
 
@@ -431,10 +432,21 @@ class CredentialReports:
             spiffe_id=str(credentials.spiffe_id),
             attributes={
                 "statement_id": credentials.statement.id,
+                "issuer": credentials.issuer,
                 "not_after": credentials.expires.isoformat(),
                 "profile": credentials.profile.value,
             },
         )
+
+    def statement_answered(self) -> None:
+        """See :class:`svc.workload.statementwatch.StatementWatchObserver`."""
+        if self._statement_failures.count:
+            emit(self.log, NotaryEvent.ISSUER_FOUND, attributes={"attempts": self._statement_failures.count})
+        self._statement_failures.succeeded()
+
+    def statement_failed(self, error: SvcError) -> None:
+        """See :class:`svc.workload.statementwatch.StatementWatchObserver`."""
+        self._log_failure(NotaryEvent.ISSUER_LOST, self._statement_failures, error)
 
     def credentials_failed(self, error: SvcError) -> None:
         """New credentials could not be made; those in force stay so until their end."""

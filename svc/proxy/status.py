@@ -64,6 +64,7 @@ def _identity(credentials: CredentialSet) -> IdentityStatus:
         not_after=credentials.svid.chain_not_after,
         serves_until=credentials.close_at,
         statement_id=credentials.statement.id,
+        statement_issuer=credentials.issuer,
         profile=credentials.profile.value,
         pq_not_after=None if leaf is None else leaf.not_after,
         not_before=credentials.svid.not_before,

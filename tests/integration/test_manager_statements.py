@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -20,10 +21,16 @@ from svc.identity import BundleSet, SpiffeID, TrustDomain, X509Bundle, verify_sv
 from svc.naming import INJECTION_ENABLED, LABEL_COMPARTMENT, LABEL_INJECTED
 from svc.notary.statement import SelfIssued, StatementEvidence, verify_statement
 from svc.notary.verification import Anchors
+from svc.strictyaml import json_text
 from svc.workload.pqfile import read_pq_bundles
 from tests.integration.test_manager import RunningManager
 from tests.integration.test_manager_entries import EntriesCase
 from tests.integration.test_spire import issuer_beside
+from tests.manager.policies.objects import policy, rules
+from tests.peers import webapp
+from tests.peers.programs import other_python, svc
+from tests.peers.proxy import RunningProxy
+from tests.peers.spire import entry
 from tests.peers.waiting import eventually, free_port
 
 MANAGER: Final = SpiffeID.parse("spiffe://example.org/svc/manager")
@@ -227,6 +234,71 @@ class StatementTests(StatementCase):
         self.pod(self.shop, "api-1")
         self.assertIn(self.ask(other).refusal, [(403, "statement_token_refused"), (403, "statement_pod_unknown")])
         self.assertEqual(200, self.ask(self.token(self.shop, "api-1")).code)
+
+
+class ProxyTests(StatementCase):
+    """A proxy whose pod proves itself, and what its clients see."""
+
+    def test_curl(self) -> None:
+        """``svc curl`` shows the facts of the central issuer; without a manager, those of the workload."""
+        path = f"/ns/{self.shop}/sa/api"
+        # Processes get all SVIDs of their program: the manager shall have one.
+        self.python = other_python(self.spire.folder / "python")
+        self.spire.add(entry(path, program=self.python, hint="api"))
+        self.pod(self.shop, "api-1")
+        patch = {"status": {"containerStatuses": [_running("api", f"reg/api@{DIGEST}")]}}
+        command = ("patch", "pod", "api-1", "--subresource=status", "-n", self.shop, "-p", json.dumps(patch))
+        self.server.kubectl(*command)
+        token = self.issuer.folder / "token"
+        token.write_text(self.token(self.shop, "api-1"))
+        self.until_answered(token.read_text())
+        policies = self.issuer.folder / "cluster.yaml"
+        policies.write_text(json_text(policy("all", authorization=rules()).document))
+        proxy = self.proxy(token, policies)
+        shown = self.curl(proxy)
+        self.assertIn(str(MANAGER), shown)
+        self.assertNotIn("self-asserted", shown)
+        for expected in ("n1", "api-1", DIGEST, "DE-S-ALPHA"):
+            self.assertIn(expected, shown)
+        self.assertNotIn("invented", shown)
+        issued = proxy.records("svc.notary.generation.issued")
+        self.assertEqual([str(MANAGER)], [each["attributes"]["issuer"] for each in issued], "none before it")
+        (identity,) = proxy.page("/status")[1]["identities"]
+        self.assertEqual(str(MANAGER), identity["statementIssuer"])
+        # The manager is away: the last one serves.
+        self.issuing.stop()
+        eventually(lambda: proxy.records("svc.notary.central_issuer.lost"))
+        self.assertNotIn("self-asserted", self.curl(proxy))
+        # Where it was never there: the workload's own.
+        other = self.proxy(token, policies)
+        shown = self.curl(other)
+        self.assertIn("invented", shown)
+        self.assertIn("self-asserted", shown)
+
+    def proxy(self, token: Path, policies: Path) -> RunningProxy:
+        """Start a proxy, which says another thing of its pod."""
+        beside: Any = SimpleNamespace(
+            trust_domain="example.org", address=self.spire.address, pq_address=self.issuer.pq_address
+        )
+        settings = {
+            "controlPlane": f"127.0.0.1:{self.port}",
+            "controlPlaneToken": str(token),
+            "spiffeHint": "api",
+            "policy": {"default": "allow", "clusterFiles": [str(policies)]},
+            "workload": {"podName": "invented"},
+        }
+        proxy = RunningProxy(beside, f"127.0.0.1:{webapp.start(self.stack)}", settings=settings, python=self.python)
+        self.stack.callback(proxy.stop)
+        return proxy.start()
+
+    def curl(self, proxy: RunningProxy) -> str:
+        """What ``--print-workload`` shows."""
+        ran = svc(
+            *("curl", "--print-workload", "--spiffe-socket-path", self.spire.address),
+            *("--pq-bundle", self.issuer.pq_bundle_path, f"https://127.0.0.1:{proxy.port}/"),
+        )
+        self.assertEqual(0, ran.returncode, ran.stderr)
+        return ran.stderr.decode()
 
 
 def _running(name: str, image_id: str) -> dict[str, Any]:

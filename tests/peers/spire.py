@@ -104,6 +104,7 @@ class Entry:
         ttl: seconds that X.509-SVIDs are valid; 0 for the server's default.
         federates_with: names of other trust domains.
         admin: whether the identity may use the server's API.
+        hint: by which processes that get several SVIDs choose.
     """
 
     path: str
@@ -111,10 +112,17 @@ class Entry:
     ttl: int = 0
     federates_with: tuple[str, ...] = ()
     admin: bool = False
+    hint: str = ""
 
 
 def entry(
-    path: str, *, program: Path | None = None, ttl: int = 0, federates_with: Sequence[str] = (), admin: bool = False
+    path: str,
+    *,
+    program: Path | None = None,
+    ttl: int = 0,
+    federates_with: Sequence[str] = (),
+    admin: bool = False,
+    hint: str = "",
 ) -> Entry:
     """
     Make a registration entry for processes of the user that runs the tests.
@@ -125,6 +133,7 @@ def entry(
         ttl: seconds that X.509-SVIDs are valid; 0 for the server's default.
         federates_with: names of trust domains whose bundles come with it.
         admin: whether the identity may use the server's API.
+        hint: by which processes that get several SVIDs choose.
 
     Returns:
         The entry.
@@ -132,7 +141,7 @@ def entry(
     selectors = [f"unix:uid:{os.geteuid()}"]
     if program is not None:
         selectors.append(f"unix:path:{program.resolve()}")
-    return Entry(path, tuple(selectors), ttl, tuple(federates_with), admin)
+    return Entry(path, tuple(selectors), ttl, tuple(federates_with), admin, hint)
 
 
 class RunningSpire:
@@ -413,6 +422,8 @@ class RunningSpire:
             arguments += ["-federatesWith", f"spiffe://{other}"]
         if wanted.admin:
             arguments.append("-admin")
+        if wanted.hint:
+            arguments += ["-hint", wanted.hint]
         if wanted.ttl:
             arguments += ["-x509SVIDTTL", str(wanted.ttl)]
         return arguments

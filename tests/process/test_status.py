@@ -75,7 +75,9 @@ class StatusTests(SynchronousTestCase):
         )
         status = minimal(
             trust_domain="prod.example",
-            identities=(IdentityStatus("spiffe://prod.example/a", later, NOW, "id", "hybrid", later),),
+            identities=(
+                IdentityStatus("spiffe://prod.example/a", later, NOW, "id", "hybrid", later, statement_issuer="i"),
+            ),
             listeners=(listener,),
             rates=Rates(10.0, 1.5, 0.0, 0.1, 0.004, None, 1.0, 2.0, 0.0),
             store=StoreStatus("/x", True, "", 3),
@@ -96,6 +98,7 @@ class StatusTests(SynchronousTestCase):
                 "statementID": "id",
                 "profile": "hybrid",
                 "pqNotAfter": "2026-11-21T13:00:00Z",
+                "statementIssuer": "i",
             },
             shown["identities"][0],
         )

@@ -10,12 +10,14 @@ from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.keys import Signer
 from svc.envelope.profile import Profile
 from svc.errors import SvcError
 from svc.identity import X509Svid
 from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
 from svc.notary.pqleaf import PqLeaf
+from svc.notary.statement import Statement, issue_statement
 from svc.proxy.credential_rotation import BURST, CHECK_EVERY, CredentialRotation, CredentialsUnmade
 from svc.store.errors import StoreClosed, StoreUnavailable
 from svc.store.records import StatementRecord
@@ -29,6 +31,7 @@ PQ = TestAuthority("prod.example", now=BASE, algorithm="ML-DSA-65")
 FIRST = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=1))
 SECOND = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=2))
 THIRD = AUTHORITY.svid("/ns/pay/sa/api", ttl=timedelta(hours=3))
+MANAGER = AUTHORITY.svid("/svc/manager", ttl=timedelta(hours=3))
 OTHER = TestAuthority("bank.example", now=BASE)
 DOWN = PqIssuerError("pq_issuer_unavailable", address="unix:///pq.sock", what="connection refused")
 
@@ -116,6 +119,7 @@ class RotationTestCase(SynchronousTestCase):
         self.store.init()
         self.facts = WorkloadFacts.explicit(host_name="api-1", namespace="pay", service_account="api")
         self.facts_error: Exception | None = None
+        self.central: dict[X509Svid, Statement] = {}
         self.jitter = 1.0
         self.notified = 0
         self.rotation = self.make()
@@ -133,9 +137,14 @@ class RotationTestCase(SynchronousTestCase):
             wall=self.wall,
             random=os.urandom,
             jitter=lambda: self.jitter,
+            obtain_statement=self.obtain_statement,
         )
         rotation.subscribe(self._count_notification)
         return rotation
+
+    def obtain_statement(self, svid: X509Svid) -> Deferred[Statement | None]:
+        """What the central issuer has; None in most tests."""
+        return succeed(self.central.get(svid))
 
     def read_facts(self) -> WorkloadFacts:
         """Return the facts that the test has set, or raise its error."""
@@ -343,6 +352,41 @@ class RotationTests(RotationTestCase):
         self.assertIsNot(self.rotation.current, old)
         self.assertEqual((self.current().svid, self.current().expires), (FIRST, FIRST.not_after))
         self.assertEqual(len(self.issuer.asked), 2)
+
+
+class CentralStatementTests(RotationTestCase):
+    """Statements of a central issuer, which live for minutes."""
+
+    def issued(self, svid: X509Svid, seconds: float = 600) -> Statement:
+        """A statement of the central issuer."""
+        keys, life = (Signer.from_svid(MANAGER),), timedelta(seconds=seconds)
+        return issue_statement(svid, self.facts, keys, self.wall(), os.urandom, MANAGER.spiffe_id, life)
+
+    def test_central_then_own(self) -> None:
+        """The central one is in force when it comes, with the same keys; without it, that of the workload's own."""
+        own = self.begin()
+        self.assertEqual(str(FIRST.spiffe_id), own.issuer)
+        self.central[FIRST] = self.issued(FIRST)
+        self.rotation.statement_changed()
+        central = self.current()
+        self.assertEqual((str(MANAGER.spiffe_id), self.central[FIRST]), (central.issuer, central.statement))
+        self.assertEqual((own.svid, own.pq_leaf), (central.svid, central.pq_leaf))
+        self.assertEqual(self.wall() + timedelta(seconds=540), central.close_at)
+        self.assertIsNotNone(self.stored(central.statement.id))
+        self.clock.advance(CHECK_EVERY)
+        self.assertIs(central, self.current())
+        self.central.clear()
+        self.clock.advance(CHECK_EVERY)
+        self.assertEqual(str(FIRST.spiffe_id), self.current().issuer)
+        self.assertEqual(1, len(self.issuer.asked), "the leaf is the same")
+
+    def test_with_another_svid(self) -> None:
+        """Keys and statement are replaced together."""
+        self.central = {each: self.issued(each) for each in (FIRST, SECOND)}
+        self.assertEqual(self.central[FIRST], self.begin().statement)
+        self.source.rotate(SECOND, AUTHORITY.bundles())
+        self.assertEqual((SECOND, self.central[SECOND]), (self.current().svid, self.current().statement))
+        self.assertEqual(2, len(self.rotation.valid))
 
 
 class EarlierCredentialSetTests(RotationTestCase):

@@ -10,10 +10,12 @@ from twisted.internet.error import ConnectionAborted
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from svc.envelope.keys import Signer
 from svc.envelope.profile import Profile
 from svc.identity import BundleSet, X509Svid
 from svc.notary.credentials import CredentialSet
 from svc.notary.facts import WorkloadFacts
+from svc.notary.statement import issue_statement
 from svc.proxy.listener import Listener
 from tests.proxy.parts import Ports, ServerEndpoint, settings_of
 from tests.proxy.rig import AUTHORITY, BASE, CALLER, OWN, Handle, Rig, Wire, evidence_of
@@ -73,6 +75,35 @@ class InboundTests(SynchronousTestCase):
         issued = CredentialSet.issue(short("/ns/pay/sa/api"), None, facts, Profile.CLASSICAL, BASE, os.urandom)
         self.assertEqual(BASE + timedelta(seconds=SOON), issued.expires)
         self.assertEqual(BASE + timedelta(seconds=SOON * 0.9), issued.close_at)
+
+    def central(self, seconds: float) -> CredentialSet:
+        """Credentials with a statement of the central issuer, made after so many seconds."""
+        now, facts = BASE + timedelta(seconds=seconds), WorkloadFacts.explicit(host_name="api-1")
+        manager, life = AUTHORITY.svid("/svc/manager"), timedelta(seconds=SOON)
+        keys = (Signer.from_svid(manager),)
+        statement = issue_statement(OWN, facts, keys, now, os.urandom, manager.spiffe_id, life)
+        return CredentialSet.issue(OWN, None, facts, Profile.CLASSICAL, now, os.urandom, statement)
+
+    def test_next_central_statement(self) -> None:
+        """A connection goes on with the next one; an exchange with a record ends with the one that it began with."""
+        for level, cut in ((b"", False), (b"workload", False), (b"logRequest", True)):
+            rig = self.rig = Rig()
+            first, second = self.central(0), self.central(SOON / 2)
+            rig.rotation.credentials = first
+            client, wire = rig.client()
+            idle, _idle_wire = rig.client()
+            client.dataReceived(GET.replace(b"\r\n\r\n", b"\r\nSvc-Notarization-Level: %b\r\n\r\n" % level if level
+                                            else b"\r\n\r\n"))  # fmt: skip
+            rig.rotation.credentials = second
+            rig.sweep(SOON / 2)
+            self.assertIs(first if cut else second, client.caller.credentials)
+            self.assertIs(second, idle.caller.credentials)
+            rig.sweep(SOON * 0.45)
+            self.assertEqual(float(cut), self.closed("credentials_expired"), level)
+            if not cut:
+                rig.respond(OK)
+                named = b"Svc-Workload-ID: " + second.statement.id.encode()
+                self.assertEqual(level == b"workload", named in wire.value())
 
 
 class OutboundTests(SynchronousTestCase):

@@ -679,6 +679,7 @@ class CredentialReportsTests(LogTestCase):
             record.attributes,
             {
                 "statement_id": GENERATION.statement.id,
+                "issuer": str(GENERATION.spiffe_id),
                 "not_after": GENERATION.expires.isoformat(),
                 "profile": "classical",
             },

@@ -35,6 +35,7 @@ from svc.proxy.assembly.http import HttpListeners
 from svc.proxy.assembly.mqtt import MqttListeners
 from svc.proxy.assembly.policies import file_watch, manager_watches, read_files
 from svc.proxy.assembly.shared import ContextParts, ProxyParts
+from svc.proxy.assembly.statements import statement_watch
 from svc.proxy.assembly.tcp import tcp_listener
 from svc.proxy.config import ListenerSettings, ProxySettings
 from svc.proxy.context import decide_again
@@ -137,6 +138,18 @@ class Assembly:
             self._store, database=store_name(settings.notary), places=self._places, released=self._on_release_point
         )
         self._issuer_watch: IssuerWatch | None = None
+        self._statements = (
+            statement_watch(
+                settings,
+                self._source,
+                reactor,
+                pq_bundles=self._pq_bundles,
+                changed=lambda: self._rotation.statement_changed(),
+                observer=self._credential_reports,
+            )
+            if self._notarizes
+            else None
+        )
         self._rotation = self._make_rotation()
         self._reauthorization = Reauthorization(reactor, decide_again, self._reports.reauthorized)
         self._turns = Turns(reactor)
@@ -205,6 +218,8 @@ class Assembly:
             self._issuer_watch.setServiceParent(proxy.servers)
         for watch in manager_watches(settings, self._policies, self._source, self._reactor, self._policy_reports):
             watch.setServiceParent(proxy.servers)
+        if self._statements is not None:
+            self._statements.setServiceParent(proxy.servers)
         self._proxy = proxy
         return proxy
 
@@ -277,6 +292,7 @@ class Assembly:
             random=os.urandom,
             jitter=lambda: 0.5 + secrets.randbelow(500) / 1000,
             withdrawal_grace=self._settings.withdrawalGrace,
+            obtain_statement=None if self._statements is None else self._statements.obtain,
         )
 
     def _obtain_leaf(self, svid: X509Svid) -> Deferred[PqLeaf]:

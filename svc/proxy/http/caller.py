@@ -124,7 +124,7 @@ class VerifiedCaller:
         peer, tls = attested_client(evidence)
         self.credentials = credentials
         #: Until when the credentials serve the notary, in seconds since 1970.
-        self.serves_until = 0.0 if credentials is None else credentials.close_at.timestamp()
+        self.serves_until = _end_of(credentials)
         self.identity: SpiffeID = svid.spiffe_id
         self.text = str(svid.spiffe_id)
         self.peer: Peer | None = peer
@@ -154,6 +154,13 @@ class VerifiedCaller:
         self.listed = policies.listed(self.evidence.svid)
         self._decision: Permit | Denied | None = self.listed
         self._rules = self._context.narrowed(policies, self.evidence)
+
+    def renew_credentials(self) -> None:
+        """Use the newest credentials with the SVID of the handshake: central statements end long before it."""
+        newest = self._context.rotation.of_evidence(self.evidence)
+        if newest is not None and newest is not self.credentials:
+            self.credentials, self.serves_until = newest, _end_of(newest)
+            self.workload_lines = self._lines(_WORKLOAD)
 
     def count(self, *, refused: bool = False) -> None:
         """Count the connection once: by the first decision, or at its end where there was none."""
@@ -296,6 +303,10 @@ class VerifiedCaller:
         if self.credentials is None:
             return b""
         return notary_lines(self.credentials.statement.id, level, receipt_key)
+
+
+def _end_of(credentials: CredentialSet | None) -> float:
+    return 0.0 if credentials is None else credentials.close_at.timestamp()
 
 
 class PlainCaller:

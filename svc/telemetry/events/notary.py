@@ -19,6 +19,20 @@ class NotaryEvent(Event):
         "failure",
         "the identity has expired or was withdrawn and is no longer used",
     )
+    ISSUER_LOST = (
+        "svc.notary.central_issuer.lost",
+        OPERATIONAL,
+        WARN,
+        "failure",
+        "the manager gives no statement; the last one serves until its end, then a self-issued one",
+    )
+    ISSUER_FOUND = (
+        "svc.notary.central_issuer.found",
+        OPERATIONAL,
+        INFO,
+        "success",
+        "the manager issues statements again",
+    )
     GENERATION_FAILED = ("svc.notary.generation.failed", OPERATIONAL, ERROR, "failure", "no new credentials")
     RECORD_FAILED = ("svc.notary.record.failed", OPERATIONAL, ERROR, "failure", "record not written")
     NOTARY_OVERLOADED = (
