@@ -71,8 +71,9 @@ class InjectionSettings(Settings):
     pqIssuerID: MatcherText
     """Its SPIFFE ID, or a pattern of it."""
     controlPlane: RemoteAddress | None = None
-    """The manager at `controlPlaneAddr`, from which proxies get policies as soon as they change; by default they have
-    what the kubelet brings."""
+    """The manager at `controlPlaneAddr`, from which proxies get policies as soon as they change, and the
+    [statement](manager.md#central-statements) of their pod; by default they have what the kubelet brings, and issue
+    their own statement."""
     notarization: Literal["none", "workload", "logRequest", "signRequest"] = "none"
     """The level that every request and message gets at least; it is not for `tcp`."""
     metricsAddr: OptionalAddress = HostPort("", PORT_PROXY_METRICS)

@@ -16,6 +16,7 @@ from svc.injection.config import InjectionSettings
 from svc.injection.errors import InjectionRefused
 from svc.injection.ports import InjectedPort
 from svc.naming import (
+    AUDIENCE_POD_TOKEN,
     COMPILED_CONFIG_MAP,
     COMPILED_FILE,
     CSI_DRIVER,
@@ -40,8 +41,13 @@ STATE_VOLUME: Final = "svc-state"
 WORKLOAD_API_VOLUME: Final = "svc-workload-api"
 POLICIES_VOLUME: Final = "svc-policies"
 COMPILED_VOLUME: Final = "svc-policies-compiled"
+TOKEN_VOLUME: Final = "svc-pod-token"  # noqa: S105 - a name
 _POLICIES: Final = "/etc/svc/policies"
 _COMPILED: Final = "/etc/svc/policies-compiled"
+_TOKEN: Final = "/var/run/secrets/svc.internal"  # noqa: S105 - a folder
+_TOKEN_FILE: Final = "token"  # noqa: S105 - a name
+#: The shortest life that Kubernetes gives; the kubelet writes another one when 80 % of it are over.
+_TOKEN_SECONDS: Final = 600
 _WORKLOAD_API: Final = dirname(urlsplit(DEFAULT_SPIFFE_SOCKET).path)
 #: Facts of the statement that are known when the pod runs, and alone by variables: the variable and the field.
 _FACTS: Final = {
@@ -89,7 +95,7 @@ def configuration(
         "withdrawalGrace": "5m",
         "notary": {"pqIssuer": str(settings.pqIssuer), "pqIssuerID": settings.pqIssuerID},
         "policy": {"clusterFiles": [f"{_COMPILED}/{COMPILED_FILE}"], "files": [f"{_POLICIES}/*"]},
-        **({} if settings.controlPlane is None else {"controlPlane": str(settings.controlPlane)}),
+        **_control_plane(settings),
         "listeners": [_listener(port, settings) for port in ports],
         "workload": {"labels": dict(sorted(labels.items())), "annotations": dict(sorted(shown.items()))},
     }
@@ -150,12 +156,14 @@ def proxy_container(settings: InjectionSettings, ports: Sequence[InjectedPort], 
             {"name": WORKLOAD_API_VOLUME, "mountPath": _WORKLOAD_API, "readOnly": True},
             {"name": COMPILED_VOLUME, "mountPath": _COMPILED, "readOnly": True},
             {"name": POLICIES_VOLUME, "mountPath": _POLICIES, "readOnly": True},
+            *({"name": each["name"], "mountPath": _TOKEN, "readOnly": True} for each in _token_volumes(settings)),
         ],
     }
 
 
-def proxy_volumes(source: str) -> list[dict[str, object]]:
-    """Return the volumes of the proxy; ``source`` names the folder of the Workload API, if not the agent's default."""
+def proxy_volumes(settings: InjectionSettings, source: str) -> list[dict[str, object]]:
+    """Return the volumes of the proxy; ``source`` names the folder of the Workload API, if not that of the settings."""
+    source = source or settings.source
     csi: dict[str, object] = {"driver": CSI_DRIVER, "readOnly": True}
     if source:
         csi["volumeAttributes"] = {CSI_SOURCE_ATTRIBUTE: source}
@@ -168,7 +176,22 @@ def proxy_volumes(source: str) -> list[dict[str, object]]:
             "configMap": {"name": COMPILED_CONFIG_MAP, "items": [{"key": COMPILED_FILE, "path": COMPILED_FILE}]},
         },
         {"name": POLICIES_VOLUME, "configMap": {"name": POLICIES_CONFIG_MAP, "optional": True}},
+        *_token_volumes(settings),
     ]
+
+
+def _control_plane(settings: InjectionSettings) -> dict[str, str]:
+    if settings.controlPlane is None:
+        return {}
+    return {"controlPlane": str(settings.controlPlane), "controlPlaneToken": f"{_TOKEN}/{_TOKEN_FILE}"}
+
+
+def _token_volumes(settings: InjectionSettings) -> list[dict[str, object]]:
+    """The token by which the manager knows the pod; it is of no use elsewhere, and in the proxy's container alone."""
+    if settings.controlPlane is None:
+        return []
+    token = {"audience": AUDIENCE_POD_TOKEN, "expirationSeconds": _TOKEN_SECONDS, "path": _TOKEN_FILE}
+    return [{"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}}]
 
 
 def _listener(port: InjectedPort, settings: InjectionSettings) -> dict[str, object]:

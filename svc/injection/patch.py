@@ -90,7 +90,7 @@ def inject(
     chosen = PodSettings(settings) if choose is None else choose(labels | {LABEL_INJECTED: "true"}, settings)
     settings = chosen.settings
     ports = _ports(view.spec, annotations, chosen)
-    volumes = proxy_volumes(source or settings.source)
+    volumes = proxy_volumes(settings, source)
     _check_names(view.spec, volumes, ours=labels.get(LABEL_INJECTED) == "true")
     labels = labels | {LABEL_INJECTED: "true"}
     containers = view.spec.containers or ()

@@ -157,8 +157,9 @@ class ManagerSettings(DaemonSettings):
     or `""` disables."""
     controlPlaneAddr: OptionalAddress = None
     """Where proxies get the policies of their namespace if there is `cluster.spire`, by mutual TLS with the manager's
-    SVID, see [within a second](policies-kubernetes.md#within-a-second), and agents the
-    [post-quantum roots of peers](federation.md#post-quantum-roots-on-the-nodes); by default nowhere."""
+    SVID, see [within a second](policies-kubernetes.md#within-a-second), and with `cluster.injection` the
+    [statement](#central-statements) of their pod; and agents the
+    [post-quantum roots of peers](federation.md#post-quantum-roots-on-the-nodes). By default nowhere."""
     metricsAddr: OptionalAddress = HostPort("", PORT_MANAGER_METRICS)
     """`/metrics`; `"0"` or `""` disables."""
     metricsSecure: bool = True

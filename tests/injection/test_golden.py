@@ -68,7 +68,24 @@ class GoldenTests(SynchronousTestCase):
         address = HostPort("svc-control-plane.svc-system.svc", 9446)
         settings = loaded(injected(pod, SETTINGS.model_copy(update={"controlPlane": address})))
         self.assertEqual(address, settings.controlPlane)
+        self.assertEqual("/var/run/secrets/svc.internal/token", str(settings.controlPlaneToken))
         self.assertEqual(("/etc/svc/policies-compiled/policies.yaml",), settings.policy.clusterFiles)
+
+    def test_token_of_the_pod(self) -> None:
+        """For the manager alone, for ten minutes, and in the container of the proxy alone; without a manager none."""
+        pod = golden()["deployment"]["pod"]
+        self.assertNotIn("svc-pod-token", [each["name"] for each in injected(pod)["spec"]["volumes"]])
+        address = HostPort("svc-control-plane.svc-system.svc", 9446)
+        settings = SETTINGS.model_copy(update={"controlPlane": address})
+        made = injected(pod, settings)
+        token = {"audience": "svc-manager", "expirationSeconds": 600, "path": "token"}
+        volume = {"name": "svc-pod-token", "projected": {"sources": [{"serviceAccountToken": token}]}}
+        self.assertIn(volume, made["spec"]["volumes"])
+        mount = {"name": "svc-pod-token", "mountPath": "/var/run/secrets/svc.internal", "readOnly": True}
+        self.assertIn(mount, proxy_of(made)["volumeMounts"])
+        containers = made["spec"]["containers"]
+        self.assertNotIn("svc-pod-token", str([each.get("volumeMounts") for each in containers]))
+        self.assertEqual(made, injected(made, settings))
 
     def test_texts_of_annotations(self) -> None:
         """Kubernetes expands nothing in them, and those that statements do not contain are named only."""

@@ -23,6 +23,7 @@ INJECTION: Final = {
     "image": "svc:1.0",
     "pqIssuer": "svc-authority.svc-system.svc:8444",
     "pqIssuerID": "spiffe://prod.example.org/svc/authority",
+    "controlPlane": "svc-control-plane.svc-system.svc:9446",
 }
 CONFIGURATION: Final = ("mutatingwebhookconfiguration", "svc-injection")
 
