@@ -418,7 +418,6 @@ class CredentialReports:
         self._health = health
         self._failures = FailureStreak()
         self._leaf_failures = FailureStreak()
-        self._statement_failures = FailureStreak()
         self._leaf_error: SvcError | None = None
         self._issuer_lost = False
 
@@ -437,16 +436,6 @@ class CredentialReports:
                 "profile": credentials.profile.value,
             },
         )
-
-    def statement_answered(self) -> None:
-        """See :class:`svc.workload.statementwatch.StatementWatchObserver`."""
-        if self._statement_failures.count:
-            emit(self.log, NotaryEvent.ISSUER_FOUND, attributes={"attempts": self._statement_failures.count})
-        self._statement_failures.succeeded()
-
-    def statement_failed(self, error: SvcError) -> None:
-        """See :class:`svc.workload.statementwatch.StatementWatchObserver`."""
-        self._log_failure(NotaryEvent.ISSUER_LOST, self._statement_failures, error)
 
     def credentials_failed(self, error: SvcError) -> None:
         """New credentials could not be made; those in force stay so until their end."""
@@ -474,8 +463,7 @@ class CredentialReports:
     def _log_failure(self, event: Event, streak: FailureStreak, error: SvcError) -> None:
         """Log the failures that the streak selects."""
         if streak.failed(error.reason):
-            attributes = {"attempts": streak.count}
-            emit(self.log, event, detail_reason=error.reason, detail=str(error), attributes=attributes)
+            emit(self.log, event, detail_reason=error.reason, detail=str(error), attributes={"attempts": streak.count})
 
     def issuer_reached(self, error: SvcError | None) -> None:
         """The post-quantum issuer took a connection, or why not; a leaf that it refused stays refused."""

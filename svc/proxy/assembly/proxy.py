@@ -138,17 +138,8 @@ class Assembly:
             self._store, database=store_name(settings.notary), places=self._places, released=self._on_release_point
         )
         self._issuer_watch: IssuerWatch | None = None
-        self._statements = (
-            statement_watch(
-                settings,
-                self._source,
-                reactor,
-                pq_bundles=self._pq_bundles,
-                changed=lambda: self._rotation.statement_changed(),
-                observer=self._credential_reports,
-            )
-            if self._notarizes
-            else None
+        self._statements = statement_watch(
+            settings, self._source, reactor, pq_bundles=self._pq_bundles, changed=self._statement_changed
         )
         self._rotation = self._make_rotation()
         self._reauthorization = Reauthorization(reactor, decide_again, self._reports.reauthorized)
@@ -307,6 +298,9 @@ class Assembly:
             expected=parse_matcher(notary.pqIssuerID) if notary.pqIssuerID else None,
             algorithm="ML-DSA-87" if self._profile is Profile.CNSA2 else "ML-DSA-65",
         ).addErrback(self._no_leaf)
+
+    def _statement_changed(self) -> None:
+        self._rotation.statement_changed()
 
     def _no_leaf(self, failure: Failure) -> Failure:
         if self._issuer_watch is not None and not_reached(failure.value):

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from twisted.logger import Logger
+
 from svc.envelope.envelope import Envelope
 from svc.envelope.profile import Profile
+from svc.errors import SvcError
 from svc.identity import BundleSet, SpiffeID, TrustDomain, X509Svid, spki_sha256
 from svc.identity.matchers import ExactID
 from svc.naming import MANAGER_PATH
@@ -16,8 +19,32 @@ from svc.notary.verification import Anchors
 from svc.process.clock import utc_now
 from svc.proxy.config import ProxySettings
 from svc.strictjson import b64u_encode
+from svc.telemetry.events.notary import NotaryEvent
+from svc.telemetry.log_limits import FailureStreak
+from svc.telemetry.logs import emit
 from svc.workload.source import WorkloadSource
-from svc.workload.statementwatch import StatementWatch, StatementWatchObserver
+from svc.workload.statementwatch import StatementWatch
+
+
+class _StatementReports:
+    """Logs what becomes of the requests."""
+
+    log = Logger()
+
+    def __init__(self) -> None:
+        self._lost = FailureStreak()
+
+    def statement_answered(self) -> None:
+        if self._lost.count:
+            emit(self.log, NotaryEvent.ISSUER_FOUND, attributes={"attempts": self._lost.count})
+        self._lost.succeeded()
+
+    def statement_failed(self, error: SvcError) -> None:
+        if self._lost.failed(error.reason):
+            attributes = {"attempts": self._lost.count}
+            emit(
+                self.log, NotaryEvent.ISSUER_LOST, detail_reason=error.reason, detail=str(error), attributes=attributes
+            )
 
 
 def statement_watch(
@@ -27,7 +54,6 @@ def statement_watch(
     *,
     pq_bundles: Callable[[], BundleSet | None],
     changed: Callable[[], object],
-    observer: StatementWatchObserver,
 ) -> StatementWatch | None:
     """
     Make what has the statement of the manager; None where it is not to issue it.
@@ -38,9 +64,8 @@ def statement_watch(
         reactor: the reactor.
         pq_bundles: returns the post-quantum roots; None where only verifiers have them.
         changed: called when there is another statement.
-        observer: receives what becomes of the requests.
     """
-    if settings.controlPlane is None or settings.controlPlaneToken is None:
+    if settings.controlPlane is None or settings.controlPlaneToken is None or not settings.notarizes:
         return None
     manager = SpiffeID(TrustDomain.parse(settings.trustDomain), MANAGER_PATH)
 
@@ -71,5 +96,5 @@ def statement_watch(
         expected=ExactID(manager),
         accept=accept,
         changed=changed,
-        observer=observer,
+        observer=_StatementReports(),
     )

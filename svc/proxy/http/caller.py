@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from svc.envelope.ids import NonceMalformed, new_nonce, parse_nonce
 from svc.identity import SpiffeID
@@ -103,6 +103,14 @@ def notary_lines(statement_id: str, level: Level, receipt_key: str | None) -> by
     return lines + b"%b: %b\r\n" % (_RECEIPT_LOCATION, receipt_location(receipt_key).encode("ascii"))
 
 
+class RunningExchange(Protocol):
+    """An exchange."""
+
+    @property
+    def level(self) -> Level:
+        """The level in force for it."""
+
+
 class VerifiedCaller:
     """
     The verified client of an inbound connection.
@@ -155,12 +163,18 @@ class VerifiedCaller:
         self._decision: Permit | Denied | None = self.listed
         self._rules = self._context.narrowed(policies, self.evidence)
 
-    def renew_credentials(self) -> None:
-        """Use the newest credentials with the SVID of the handshake: central statements end long before it."""
+    def newest_credentials(self, under_way: RunningExchange | None) -> CredentialSet | None:
+        """
+        Use the newest credentials with the SVID of the handshake: central statements end long before it.
+
+        The record of an exchange names the statement with which it began.
+        """
         newest = self._context.rotation.of_evidence(self.evidence)
-        if newest is not None and newest is not self.credentials:
+        recorded = under_way is not None and under_way.level.recorded
+        if newest is not None and newest is not self.credentials and not recorded:
             self.credentials, self.serves_until = newest, _end_of(newest)
             self.workload_lines = self._lines(_WORKLOAD)
+        return self.credentials
 
     def count(self, *, refused: bool = False) -> None:
         """Count the connection once: by the first decision, or at its end where there was none."""
@@ -319,6 +333,10 @@ class PlainCaller:
     peer: Peer | None = None
     tls: TlsFacts | None = None
     text = ""
+
+    def newest_credentials(self, under_way: RunningExchange | None) -> None:
+        """None: the application has no handshake."""
+
     forwarded_lines = b""
     workload_lines = b""
     connection_permit: Permit | None = None

@@ -26,7 +26,7 @@ from svc.proxy.errors import RequestRefused, RequestTimeout
 from svc.proxy.evaluation import Kept, Refused
 from svc.proxy.eviction import IdentityShare, IdleConnections
 from svc.proxy.http.answers import answer, problem_body, problem_fields
-from svc.proxy.http.caller import Caller, VerifiedCaller, connected_caller
+from svc.proxy.http.caller import Caller, connected_caller
 from svc.proxy.http.context import HttpContext
 from svc.proxy.http.exchange import Exchange
 from svc.proxy.http.notary_endpoint import ReservedPath
@@ -677,9 +677,7 @@ class ClientConnection:
     def _end_if_expired(self, wall: datetime) -> bool:
         """End the connection with the credentials of either side; ask clients to reconnect some time before."""
         self._asked_to_end = self._drain_cause is not None
-        if isinstance(self.caller, VerifiedCaller) and (self._exchange is None or not self._exchange.recorded):
-            self.caller.renew_credentials()
-        credentials, evidence = self.caller.credentials, self.caller.evidence
+        credentials, evidence = self.caller.newest_credentials(self._exchange), self.caller.evidence
         if credentials is not None and wall >= credentials.renew_connections_at:
             self._asked_to_end = True
             if wall >= credentials.close_at:

@@ -483,11 +483,6 @@ class Exchange:
         self.answer_error(error)
         self._client.resume_for_exchange()
 
-    @property
-    def recorded(self) -> bool:
-        """Whether its record is to be made, which names the statement that was in force when it began."""
-        return self._recorder is not None
-
     def _promise_no_record(self) -> None:
         """Without an admission the answer waits for no record and claims none."""
         self._recorder = None
