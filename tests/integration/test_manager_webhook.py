@@ -61,6 +61,8 @@ class WebhookCase(ManagerCase):
         pod = restricted({"spec": {"containers": [{"name": "web"}]}})
         annotations = {"svc.internal/ports": "8443:8080/http", **metadata.pop("annotations", {})}
         pod["metadata"] = {"name": name, "namespace": self.namespace, "annotations": annotations, **metadata}
+        # As the API server of a cluster sets it before it asks the webhook; a token of the pod needs it.
+        pod["spec"]["serviceAccountName"] = "default"
         return pod
 
     def create(self, pod: dict[str, Any], *options: str) -> dict[str, Any]:
