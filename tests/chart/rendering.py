@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from twisted.trial.unittest import SkipTest
 
+from clusters.kubernetes import ToolMissing, folder_of
 from svc import strictyaml
 from svc.data import FOLDER
-from tests.peers.kubernetes import ToolMissing, folder_of
 
 NEEDS_TOOLS = ("helm",)
 CHART: Final = FOLDER / "chart"

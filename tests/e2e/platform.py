@@ -12,11 +12,12 @@ from typing import Any
 
 from twisted.trial.unittest import SkipTest
 
+from clusters.cluster import Cluster
+from clusters.kubernetes import ToolMissing, folder_of
 from images.__main__ import build
 from images.cache import ImageFailed
-from tests.peers.cluster import Cluster
 from tests.peers.folders import short_folder
-from tests.peers.kubernetes import ToolMissing, folder_of
+from tests.peers.running_cluster import cluster_up
 from tests.peers.waiting import TOP
 
 NEEDS_TOOLS = ("kubernetes", "spire")
@@ -46,7 +47,7 @@ class Platform:
                 build(image, self.images)
         except ImageFailed as error:
             raise SkipTest(str(error)) from error
-        self.cluster = Cluster.up(name, images=[self.images / f"{image}.tar" for image in IMAGES if imported])
+        self.cluster = cluster_up(name, images=[self.images / f"{image}.tar" for image in IMAGES if imported])
         stack.callback(self.cluster.down)
         self.shell = Shell(stack, self.cluster)
 

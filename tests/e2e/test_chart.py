@@ -14,11 +14,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from clusters.kubernetes import folder_of
 from svc import strictyaml
 from svc.manager.networkpolicies.policies import policy_spec
 from tests.e2e.faults import Faults
 from tests.e2e.platform import Platform
-from tests.peers.kubernetes import folder_of
 from tests.peers.pages import Command, page, steps
 from tests.peers.waiting import TOP, Shared, eventually
 

@@ -16,11 +16,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from clusters.kubernetes import folder_of
 from svc import __version__
 from tests.e2e.faults import Faults
 from tests.e2e.platform import Platform
 from tests.integration.registry_rig import Authority
-from tests.peers.kubernetes import folder_of
 from tests.peers.pages import Command, page, steps
 from tests.peers.registry import PASSWORD, USERNAME, RunningRegistry
 from tests.peers.waiting import TOP, Shared, eventually

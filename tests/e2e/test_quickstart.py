@@ -8,8 +8,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
-from tests.peers.cluster import Cluster, NotPossible
-from tests.peers.kubernetes import ToolMissing, folder_of
+from clusters.cluster import Cluster, NotPossible
+from clusters.kubernetes import ToolMissing, folder_of
 from tests.peers.pages import Command, page, steps
 from tests.peers.waiting import TOP
 

@@ -10,9 +10,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from clusters.kubernetes import folder_of
 from tests.e2e.platform import Platform
 from tests.peers.folders import short_folder
-from tests.peers.kubernetes import folder_of
 
 _CONFIG: Final = """\
 currentContext: alpha

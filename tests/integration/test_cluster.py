@@ -11,11 +11,12 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from clusters.cluster import Cluster
+from clusters.kubernetes import folder_of
 from images.archive import Image, write_archive, write_layer
-from tests.peers.cluster import Cluster
 from tests.peers.folders import short_folder
-from tests.peers.kubernetes import folder_of
 from tests.peers.programs import run
+from tests.peers.running_cluster import cluster_up
 from tests.peers.waiting import TOP, Shared, eventually, runs
 
 NAME = "test-cluster"
@@ -51,7 +52,7 @@ spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 
 
 def _make(stack: ExitStack) -> Cluster:
-    cluster = Cluster.up(NAME)
+    cluster = cluster_up(NAME)
     stack.callback(cluster.down)
     return cluster
 
@@ -130,7 +131,7 @@ class ClusterTests(SynchronousTestCase):
     def test_beside_another(self) -> None:
         """A second cluster has other addresses; what a killed one left is removed by the next of its name."""
         name = f"{NAME}-two"
-        second = Cluster.up(name)
+        second = cluster_up(name)
         try:
             self.assertNotEqual(self.cluster.node_address, second.node_address)
             pid = second.pid
@@ -139,7 +140,7 @@ class ClusterTests(SynchronousTestCase):
             eventually(lambda: not runs(pid))
             eventually(lambda: not processes_in(namespace))
             self.assertTrue(second.folder.exists())
-            again = Cluster.up(name)
+            again = cluster_up(name)
             self.assertEqual("node/node0\n", again.kubectl("get", "nodes", "-o", "name"))
         finally:
             second.down()
@@ -150,7 +151,7 @@ class ClusterTests(SynchronousTestCase):
         """
         Without a node, namespaces, accounts and custom resources can be made, a pod stays pending, and nothing is left.
         """
-        cluster = Cluster.up(f"{NAME}-api", api_only=True)
+        cluster = cluster_up(f"{NAME}-api", api_only=True)
         try:
             self.assertEqual("", cluster.kubectl("get", "nodes", "-o", "name"))
             self.assertEqual("", cluster.kubectl("get", "svclicensestatuses", "-o", "name"))

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from clusters.kubernetes import CertificateAuthority
 from svc.cli.errors import FederationRefused
 from svc.cli.federation.tunnel import live_package
 from svc.federation.endpoint import Endpoint
@@ -25,7 +26,6 @@ from tests.cli.test_federation_clusters import cluster_object
 from tests.federation.material import PARTNER, signed
 from tests.integration.kube_rig import SERVER
 from tests.peers.apiserver import ApiServer, programs
-from tests.peers.kubernetes import CertificateAuthority
 from tests.peers.waiting import eventually
 
 #: Forwards to the port that stands in a file named by the kubeconfig; everything else is for kubectl.

@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from clusters.kubernetes import ToolMissing, folder_of
 from svc.data import FOLDER
 from svc.install.deployment.errors import DeploymentError
 from svc.install.deployment.helm import Helm, find_helm
-from tests.peers.kubernetes import ToolMissing, folder_of
 
 NEEDS_TOOLS = ("helm",)
 CHART: Final = str(FOLDER / "chart")

@@ -14,12 +14,12 @@ from uuid import uuid4
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from clusters.kubernetes import CertificateAuthority
 from svc.injection import ReviewOutcome, review
 from tests.injection.documents import SETTINGS, TRUST_DOMAIN, Document, golden, proxy_of
 from tests.injection.expansion import loaded
 from tests.integration.kube_rig import SERVER
 from tests.peers.apiserver import ApiServer, ApiServerFailed
-from tests.peers.kubernetes import CertificateAuthority
 from tests.peers.waiting import PATIENCE, eventually
 
 LOCKED = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from clusters.kubernetes import ToolMissing, folder_of
 from images.__main__ import NAMES
 from svc import __version__
 from svc.install.release.package import PackageFile, verify_package
@@ -24,7 +25,6 @@ from tests.integration.registry_rig import Authority
 from tests.integration.test_install_rollout import ready_server
 from tests.integration.test_release_package import write_image
 from tests.peers.folders import short_folder
-from tests.peers.kubernetes import ToolMissing, folder_of
 from tests.peers.programs import find
 from tests.peers.registry import PASSWORD, USERNAME, Interference, RunningRegistry
 from tests.peers.waiting import TOP, Shared, eventually

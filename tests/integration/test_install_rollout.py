@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from clusters.kubernetes import ToolMissing, folder_of
 from svc import strictyaml
 from svc.cli.cluster import Choice
 from svc.cli.errors import CommandFailed
@@ -19,7 +20,6 @@ from svc.cli.output import Console
 from svc.install.deployment.errors import DeploymentError
 from tests.install.test_deployment import packaged, secret
 from tests.peers.apiserver import ApiServer
-from tests.peers.kubernetes import ToolMissing, folder_of
 
 NEEDS_TOOLS = ("kubernetes", "helm")
 NODE: Final = {

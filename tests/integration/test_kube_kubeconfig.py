@@ -20,12 +20,12 @@ from typing import Any, Final
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from clusters.kubernetes import CertificateAuthority, ToolMissing, folder_of
 from svc.kube.client import connect
 from svc.kube.errors import KubernetesError
 from svc.kube.kinds import Kind
 from tests.integration.kube_rig import until
 from tests.peers.folders import short_folder
-from tests.peers.kubernetes import CertificateAuthority, ToolMissing, folder_of
 
 NAMESPACES: Final = Kind("", "v1", "namespaces", "Namespace", namespaced=False)
 V1: Final = "client.authentication.k8s.io/v1"

@@ -13,6 +13,7 @@ from typing import Final
 
 from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
+from clusters.kubernetes import ToolMissing, folder_of
 from images.__main__ import NAMES
 from images.archive import Content, Image, write_archive, write_layer
 from svc import __version__
@@ -23,7 +24,6 @@ from svc.naming import DOMAIN
 from tests.chart.rendering import VALUES
 from tests.install.material import PLATFORMS, keys, signing_key, write_small_release
 from tests.peers.folders import short_folder
-from tests.peers.kubernetes import ToolMissing, folder_of
 from tests.peers.programs import find
 from tests.peers.waiting import TOP, answers, end_process, eventually, free_port
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from clusters.kubernetes import TOOLS
 from tests.peers.apiserver import programs
 from tests.peers.folders import short_folder
-from tests.peers.kubernetes import TOOLS
 from tests.peers.programs import find, run
 from tests.peers.waiting import TOP
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from clusters.kubernetes import CertificateAuthority
 from svc.kube.configuration import configured
 from svc.kube.errors import KubernetesError
 from tests.peers.folders import short_folder
-from tests.peers.kubernetes import CertificateAuthority
 
 POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1", "KUBERNETES_SERVICE_PORT": "443"}
 

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest
 
+from clusters.kubernetes import CertificateAuthority, ToolMissing, apply_crds, folder_of
 from tests.peers.folders import make_folder, remove_folder
-from tests.peers.kubernetes import CertificateAuthority, ToolMissing, apply_crds, folder_of
 from tests.peers.waiting import NotInTime, end_process, eventually, free_port
 
 NEEDS_TOOLS = ("kubernetes",)

@@ -69,6 +69,7 @@ _FILES = {
     "tests/cli/transcripts/*": _CLI,
     "bin/tools": ("tests.integration.test_tools", "tests.integration.test_spire*", "tests.integration.test_cluster"),
     "bin/cluster": ("tests.integration.test_cluster", "tests.e2e*"),
+    "clusters/kubernetes_module/*": ("tests.integration.test_tools", "tests.integration.test_cluster"),
     "images/*": ("tests.integration.test_images*", "tests.integration.test_cluster", "tests.e2e*"),
     "bin/image": ("tests.integration.test_images*", "tests.e2e*"),
     "licensing/*": ("tests.license.test_signing", "tests.programs.test_commands"),
@@ -182,7 +183,7 @@ def affected(files: Iterable[str], modules: Sequence[str]) -> list[str]:
 
 @cache
 def _import_graph() -> grimp.ImportGraph:
-    graph = grimp.build_graph("svc", "tests", "docs", "benchmarks", cache_dir=None)
+    graph = grimp.build_graph("svc", "tests", "docs", "benchmarks", "clusters", cache_dir=None)
     for runner, packages in _PROGRAMS.items():
         for package in packages:
             for module in graph.find_descendants(package):

@@ -18,8 +18,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from tests.peers.waiting import TOP
-
+#: The checkout.
+TOP: Final = Path(__file__).resolve().parents[1]
 #: The tools of ``bin/tools`` with their programs.
 TOOLS: Final = {
     "kubernetes": (
