@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -47,13 +48,13 @@ class WorkloadApiListener(Service):
     def stopService(self) -> Deferred[None]:
         """Stop serving and remove the socket; fires when every call has ended."""
         super().stopService()
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        file, self._file = self._file, None
         server, self._server = self._server, None
-        if server is None:
+        if server is None or file is None:
+            if file is not None:
+                file.close()
             return succeed(None)
-        return Deferred.fromFuture(asyncio.ensure_future(_close(server)))
+        return Deferred.fromFuture(asyncio.ensure_future(_close(server, file)))
 
     def _serve(self) -> None:
         if self._file is not None:
@@ -61,13 +62,15 @@ class WorkloadApiListener(Service):
             asyncio.ensure_future(self._server.start(sock=self._file.socket))  # noqa: RUF006 - done within one turn
 
 
-async def _close(server: AttestedServer) -> None:
-    try:
-        server.close()
+async def _close(server: AttestedServer, file: SocketFile) -> None:
+    # Not started yet, or a call that does not end: the connections are closed either way.
+    with suppress(RuntimeError, TimeoutError):
+        try:
+            # While its socket has a descriptor, by which the loop knows it.
+            server.close()
+        finally:
+            file.close()
         await asyncio.wait_for(server.wait_closed(), CLOSE_SECONDS)
-    except (RuntimeError, TimeoutError):
-        # Not started yet, or a call that does not end: the connections are closed either way.
-        return
 
 
 class UnixListener(Service):

@@ -485,6 +485,7 @@ class ProcessTests(AuthorityCase):
         self.assertTrue(ended.wait(60))
         self.assertEqual(sorted(path.name for path in authority.folder.glob("*.sock")), [])
         self.assertNotIn("Traceback", authority.log)
+        self.assertEqual([], authority.records("svc.runtime.failure"))
 
     def test_log(self) -> None:
         """All output is log records, and no record contains a key or a token."""
