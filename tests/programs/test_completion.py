@@ -28,6 +28,7 @@ class CandidateTests(SynchronousTestCase):
             "files",
             "help",
             "identity",
+            "install",
             "license",
             "mqtt",
             "policy",
