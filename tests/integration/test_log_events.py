@@ -53,6 +53,17 @@ ELSEWHERE = {
         for name in ("policies.compiled", "policy.changed", "policy.refused")
     },
     "svc.manager.metrics.denied": "integration/test_manager.py",
+    "svc.manager.webhook.repaired": "integration/test_manager_webhook.py",
+    "svc.manager.policies.denied": "integration/test_manager_policy_endpoint.py",
+    "svc.manager.statement.denied": "integration/test_manager_statements.py",
+    "svc.manager.spire_instance.changed": "integration/test_manager_instances.py",
+    **dict.fromkeys(
+        (
+            *("svc.proxy.policy.manager_lost", "svc.proxy.policy.manager_found"),
+            *("svc.notary.central_issuer.lost", "svc.notary.central_issuer.found"),
+        ),
+        "proxy/test_manager_reports.py",
+    ),
     "svc.agent.csi.registered": "integration/test_agent.py",
     "svc.agent.csi.failed": "integration/test_agent.py",
     "svc.agent.pq_bundle.written": "integration/test_agent.py",

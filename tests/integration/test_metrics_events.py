@@ -68,6 +68,7 @@ ELSEWHERE = {
         series(f"notary_{name}"): "tests.telemetry.test_metrics.NotaryTests.test_room"
         for name in ("bytes", "room_bytes", "room_seconds")
     },
+    series("policy_watch_errors_total"): "tests.proxy.test_manager_reports.ManagerReportsTests.test_policies",
     series("notary_signatures_waiting"): "tests.telemetry.test_metrics.NotaryTests.test_signing",
     **{
         series("policy_dry_run_total", protocol="http", result=result): f"{_POLICY}test_dry_run_and_audit"

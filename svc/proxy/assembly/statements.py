@@ -26,7 +26,7 @@ from svc.workload.source import WorkloadSource
 from svc.workload.statementwatch import StatementWatch
 
 
-class _StatementReports:
+class StatementReports:
     """Logs what becomes of the requests."""
 
     log = Logger()
@@ -96,5 +96,5 @@ def statement_watch(
         expected=ExactID(manager),
         accept=accept,
         changed=changed,
-        observer=_StatementReports(),
+        observer=StatementReports(),
     )
