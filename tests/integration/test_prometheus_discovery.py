@@ -350,8 +350,8 @@ class Site:
         self.run(self.pod("api", "8443:8080/http"), [])
 
     def pod(self, name: str, ports: str) -> dict[str, Any]:
-        """A pod that gets a proxy by the webhook."""
-        pod = restricted({"spec": {"containers": [{"name": "web"}]}})
+        """A pod that gets a proxy by the webhook; no admission gives it a service account here."""
+        pod = restricted({"spec": {"serviceAccountName": "default", "containers": [{"name": "web"}]}})
         pod["metadata"] = {"name": name, "namespace": "shop", "annotations": {"svc.internal/ports": ports}}
         return pod
 
