@@ -7,20 +7,18 @@ from typing import Any, Final
 
 import click
 
+from svc.checks.variant import VARIANTS
 from svc.cli.cluster import CLUSTER_FLAGS, CLUSTER_HELP
 from svc.cli.flags import Arguments, OneOf, Parsed, bool_flag, value_flag
 from svc.cli.globals import GlobalOptions, Invocation, SvcCommand, global_options
 from svc.cli.install.modes import Mode, parse_platforms, parse_timeout, registry_flags, select
 
 _DEFAULT_TIMEOUT: Final = "10m0s"
-_VARIANTS: Final = ("eks", "kind", "microk8s", "openshift", "unknown")
 
 
 def _run(ctx: click.Context, words: tuple[str, ...], **values: Any) -> int:
     options, invocation = global_options(ctx), ctx.obj
     given = {param.long_name: values[param.name] for param in ctx.command.params if hasattr(param, "long_name")}
-    if given["--timeout"] is None:
-        del given["--timeout"]
     mode = select(given, terminal=_terminal(invocation))
     if mode is None:
         from svc.cli.install.wizard import ask
@@ -112,7 +110,7 @@ command = SvcCommand(
             "--kubernetes-variant",
             "string",
             "eks, kind, microk8s, openshift or unknown",
-            type=OneOf(*_VARIANTS),
+            type=OneOf(*VARIANTS),
             shown_default="what the cluster says",
         ),
         value_flag("--set", "NAME=VALUE", "a value of the chart; repeatable", multiple=True),

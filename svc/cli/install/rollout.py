@@ -126,10 +126,11 @@ def roll_out(
     console = invocation.console
     chart = read_chart(release.chart, f"the chart of release {release.version}")
     program = find_helm(invocation.environ, release.helm)
-    wanted = _values(Helm(program, invocation.environ), wishes.values)
+    local = Helm(program, invocation.environ)
+    wanted = _values(local, wishes.values)
     check_values(wanted, chart)
     if wishes.dry_run and wishes.variant and not cluster_named(wishes.choice):
-        return _render_alone(release, chart, wanted, wishes, Helm(program, invocation.environ), plan, console)
+        return _render_alone(release, chart, wanted, wishes, local, plan, console)
     seen, cluster = on_cluster(lambda client: _seen(client, invocation), wishes.choice)
     existing = seen.existing
     step = decide(
@@ -319,6 +320,8 @@ def _written(folder: str, values: Sequence[Mapping[str, Any]], chart: bytes) -> 
 
 
 def _plan(release: Release, wishes: Wishes, seen: Seen, step: Step, variant: str) -> list[str]:
+    from svc.install.deployment.cluster import POD_SECURITY, PULL_SECRET
+
     existing = seen.existing
     was = "" if existing is None or step is Step.INSTALL else f" (now {printable(existing.version)})"
     lines = [
@@ -328,9 +331,9 @@ def _plan(release: Release, wishes: Wishes, seen: Seen, step: Step, variant: str
         lines.append(f"before: roll back the upgrade that was cut off ({printable(existing.status)})")
     lines.append(f"images: {release.registry}")
     if not _namespace_there(seen.facts):
-        lines.append(f"make: namespace {DEFAULT_NAMESPACE}, with pod-security.kubernetes.io/enforce=privileged")
+        lines.append(f"make: namespace {DEFAULT_NAMESPACE}, with {POD_SECURITY}=privileged")
     if release.credentials is not None:
-        lines.append(f"make: Secret {DEFAULT_NAMESPACE}/svc-registry, with the credentials of the registry")
+        lines.append(f"make: Secret {DEFAULT_NAMESPACE}/{PULL_SECRET}, with the credentials of the registry")
     else:
         lines.append("nodes pull without credentials: no user and password are known to give them")
     lines.append(f"kubernetes variant: {variant}{'' if wishes.variant else ' (detected)'}")

@@ -9,7 +9,6 @@ from typing import Any, Final
 from svc.install.deployment.existing import LABELS, Existing, read_existing
 from svc.install.deployment.pods import unready_pods
 from svc.kube.client import Client
-from svc.kube.errors import NotFound
 from svc.kube.kinds import NAMESPACES, PODS, SECRETS
 from svc.naming import DEFAULT_NAMESPACE
 
@@ -44,15 +43,6 @@ async def pods_not_ready(client: Client) -> list[str]:
         KubernetesError: the cluster cannot be read.
     """
     return list(unready_pods((await client.list(PODS, DEFAULT_NAMESPACE))[0]))
-
-
-async def namespace_there(client: Client) -> bool:
-    """Whether the namespace of the release is there."""
-    try:
-        await client.get(NAMESPACES, DEFAULT_NAMESPACE)
-    except NotFound:
-        return False
-    return True
 
 
 async def make_namespace(client: Client) -> None:
