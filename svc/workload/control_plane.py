@@ -13,6 +13,7 @@ from typing import Any, Final
 from treq import collect
 from treq.client import HTTPClient
 from twisted.internet.defer import Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
 from twisted.internet.interfaces import IProtocol, IProtocolFactory, IStreamClientEndpoint
 from twisted.web.client import Agent, HTTPConnectionPool, ResponseFailed
 from twisted.web.http_headers import Headers
@@ -53,6 +54,15 @@ class Answer:
     code: int
     etag: str
     data: bytes
+
+
+def answered_within(asking: Deferred[Answer], seconds: float, reactor: Any) -> Deferred[Answer]:
+    """Cancel a request after some seconds; it then fails with Twisted's ``TimeoutError``, whatever became of it."""
+    return asking.addTimeout(seconds, reactor, _timed_out)
+
+
+def _timed_out(_result: object, _seconds: float) -> Any:
+    raise DeferredTimeout
 
 
 def failure_text(error: BaseException | None) -> str:

@@ -21,7 +21,7 @@ from twisted.python.failure import Failure
 from svc.errors import Reason, SvcError
 from svc.identity.matchers import Matcher
 from svc.transport.creators import TlsIdentity
-from svc.workload.control_plane import Answer, ControlPlane, failure_text, problem_code
+from svc.workload.control_plane import Answer, ControlPlane, answered_within, failure_text, problem_code
 from svc.workload.errors import WorkloadError
 
 #: Seconds for which the manager may wait for a change before it answers.
@@ -178,7 +178,7 @@ class ManagerWatch(Service):
         asking = Deferred.fromCoroutine(self._server.request("GET", self._path, headers=headers))
         seconds = WAIT + TIMEOUT
         try:
-            return await asking.addTimeout(seconds, self._reactor, _timed_out)
+            return await answered_within(asking, seconds, self._reactor)
         except DeferredTimeout as error:
             raise ManagerWatchError("manager_watch_timeout", address=self._server.address, seconds=seconds) from error
         except CancelledError:
@@ -190,8 +190,3 @@ class ManagerWatch(Service):
     def _ended(self, failure: Failure) -> None:
         if failure.check(CancelledError) is None or self.running:
             self.log.failure("the manager is not asked any more", failure)
-
-
-def _timed_out(_result: object, _seconds: float) -> Any:
-    """Whatever became of the request that was cancelled."""
-    raise DeferredTimeout

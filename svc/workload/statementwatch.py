@@ -25,7 +25,7 @@ from svc.identity.matchers import Matcher
 from svc.naming import STATEMENT_PATH
 from svc.notary.statement import Statement
 from svc.strictjson import dumps
-from svc.workload.control_plane import Answer, ControlPlane, failure_text, problem_code
+from svc.workload.control_plane import Answer, ControlPlane, answered_within, failure_text, problem_code
 from svc.workload.errors import WorkloadError
 from svc.workload.interface import CredentialSource
 
@@ -254,7 +254,7 @@ class StatementWatch(Service):
         asking = self._current = Deferred.fromCoroutine(self._server.request("POST", STATEMENT_PATH, body, headers))
         address, seconds = self._server.address, wait + TIMEOUT
         try:
-            return await asking.addTimeout(seconds, self._reactor, _timed_out)
+            return await answered_within(asking, seconds, self._reactor)
         except DeferredTimeout as error:
             raise StatementWatchError("statement_watch_timeout", address=address, seconds=seconds) from error
         except CancelledError as error:
@@ -299,8 +299,3 @@ class StatementWatch(Service):
     def _ended(self, failure: Failure) -> None:
         if failure.check(CancelledError) is None or self.running:
             self.log.failure("the manager is not asked for statements any more", failure)
-
-
-def _timed_out(_result: object, _seconds: float) -> Any:
-    """Whatever became of the request that was cancelled."""
-    raise DeferredTimeout
